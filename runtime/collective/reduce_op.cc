@@ -30,6 +30,15 @@ void combine_as(std::span<std::byte> into, std::span<const std::byte> from) {
   for (size_t i = 0; i < count; ++i) a[i] = Op::apply(a[i], b[i]);
 }
 
+void sum_then_max(std::span<std::byte> into, std::span<const std::byte> from) {
+  const auto sums = *reinterpret_cast<const uint64_t*>(from.data());
+  CHECK_EQ(sums, *reinterpret_cast<const uint64_t*>(into.data())) << "two votes of different shape";
+  const size_t split = (1 + sums) * sizeof(uint64_t);
+  CHECK_LE(split, into.size());
+  combine_as<uint64_t, Sum>(into.subspan(8, split - 8), from.subspan(8, split - 8));
+  combine_as<uint64_t, Max>(into.subspan(split), from.subspan(split));
+}
+
 }  // namespace
 
 size_t element_bytes(ReduceOp op) {
@@ -39,7 +48,8 @@ size_t element_bytes(ReduceOp op) {
     case ReduceOp::kMaxF32: return 4;
     case ReduceOp::kSumI64:
     case ReduceOp::kSumU64:
-    case ReduceOp::kMaxU64: return 8;
+    case ReduceOp::kMaxU64:
+    case ReduceOp::kSumThenMax: return 8;
   }
   return 0;
 }
@@ -55,6 +65,7 @@ void combine(ReduceOp op, std::span<std::byte> into, std::span<const std::byte> 
     case ReduceOp::kSumF32: return combine_as<float, Sum>(into, from);
     case ReduceOp::kMaxF32: return combine_as<float, Max>(into, from);
     case ReduceOp::kMaxU64: return combine_as<uint64_t, Max>(into, from);
+    case ReduceOp::kSumThenMax: return sum_then_max(into, from);
   }
 }
 

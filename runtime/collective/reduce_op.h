@@ -8,7 +8,15 @@
 
 namespace perdure::runtime::collective {
 
-enum class ReduceOp : uint8_t { kSumI32, kSumI64, kSumF32, kMaxF32, kSumU64, kMaxU64 };
+enum class ReduceOp : uint8_t {
+  kSumI32,
+  kSumI64,
+  kSumF32,
+  kMaxF32,
+  kSumU64,
+  kMaxU64,
+  kSumThenMax,  // u64: word 0 says how many words after it are summed; the rest are maxima. Whole arrays only.
+};
 
 size_t element_bytes(ReduceOp op);
 
