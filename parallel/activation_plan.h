@@ -1,6 +1,6 @@
 #pragma once
-// Which activations a layer keeps from forward to backward, per micro-batch: the one list from which the memory
-// plan predicts and the engine allocates, so that prediction and allocation cannot drift apart.
+// Which activations a layer keeps from forward to backward, per micro-batch: the one list from
+// which the memory plan predicts and the engine allocates, so that the two cannot drift apart.
 
 #include <cstdint>
 #include <vector>
@@ -12,7 +12,7 @@ namespace perdure::parallel {
 // R = micro_batch * context rows. "T" is the compute type.
 enum class Activation : uint8_t {
   // block
-  kInput,           // f32 [R, C]   residual stream before the block; the first layer of a stage receives into it
+  kInput,           // f32 [R, C]   residual stream; the first layer of a stage receives into it
   kNorm1Mean,       // f32 [R]      GPT-2
   kNorm1Rstd,       // f32 [R]
   kNorm1Out,        // T   [R, C]
@@ -27,13 +27,14 @@ enum class Activation : uint8_t {
   // head (has kInput too)
   kFinalMean, kFinalRstd,
   kFinalOut,        // T   [R, C]
-  // every layer but the head: its output is the kInput of the next layer; the last layer of a stage that is
-  // not the last stage has it here
+  // every layer but the head: its output is the kInput of the next layer; the last layer of a stage
+  // that is not the last stage has it here
   kOutput,          // f32 [R, C]
 };
 
-// Gradients of activations that the weight-gradient half of backward reads. One set per stage when backward is
-// fused, one per layer and slot when the schedule splits it.
+// Gradients of activations that the weight-gradient half of backward reads. One set per stage when
+// backward is fused, one per layer and slot when the schedule splits it. Blocks only: the embedding
+// has nothing but the residual gradient, and the head does both halves at once.
 enum class ActivationGrad : uint8_t {
   kQkvGrad,          // T [R, (H + 2 Hkv) D]
   kAttentionOutGrad, // T [R, C]   gradient of the attention block's result (residual gradient in T)
@@ -64,10 +65,11 @@ struct BatchShape {
   ComputeType compute = ComputeType::kF32;
 };
 
-enum class StagePosition : uint8_t { kInner, kLastOfStage };  // kLastOfStage adds kOutput (not for the head)
+// kLastOfStage adds kOutput (not for the head).
+enum class StagePosition : uint8_t { kInner, kLastOfStage };
 
-std::vector<ActivationSpec> layer_activations(const ModelSpec& model, base::LayerId layer, const BatchShape& batch,
-                                              StagePosition position);
+std::vector<ActivationSpec> layer_activations(const ModelSpec& model, base::LayerId layer,
+                                              const BatchShape& batch, StagePosition position);
 std::vector<ActivationGradSpec> layer_activation_grads(const ModelSpec& model, base::LayerId layer,
                                                        const BatchShape& batch);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Layout: who computes which layers on which micro-batches. Pipelines may be unequal: each has stages of its
-// own with layer ranges of its own. Ranks are numbered pipeline by pipeline, stage by stage.
+// Layout: who computes which layers on which micro-batches. Pipelines may be unequal: each has
+// stages and layer ranges of its own. Ranks are numbered pipeline by pipeline, stage by stage.
 
 #include <cstdint>
 #include <vector>
@@ -19,7 +19,7 @@ struct StagePlace {
 
 struct PipelinePlace {
   std::vector<StagePlace> stages;
-  uint32_t micro_batch_begin = 0;  // this pipeline computes micro-batches [begin, end) of every step
+  uint32_t micro_batch_begin = 0;  // it computes micro-batches [begin, end) of every step
   uint32_t micro_batch_end = 0;
 };
 
@@ -28,7 +28,7 @@ struct RankPlace {
   base::StageId stage;
 };
 
-// Tensors whose gradients are reduced together: same holders, neighbours in the rank's gradient memory.
+// Tensors whose gradients are reduced together: same holders, neighbours in gradient memory.
 struct ReduceBucket {
   std::vector<base::TensorId> tensors;  // ascending
   std::vector<base::Rank> holders;      // ascending; a bucket with one holder needs no reduction
@@ -48,10 +48,13 @@ struct Layout {
   std::vector<base::Rank> holders(const ModelSpec& model, base::TensorId tensor) const;
   // The holder that speaks for a tensor in the vote: the lowest rank.
   base::Rank speaker(const ModelSpec& model, base::TensorId tensor) const;
-  // Buckets of a rank in the order in which backward completes them: last layers first. All holders of a
-  // bucket list the same tensors, and any two ranks list their common buckets in the same order (else their
-  // reductions could wait for each other).
+  // Buckets of a rank in the order in which backward completes them: last layers first. All holders
+  // of a bucket list the same tensors, and any two ranks list their common buckets in the same
+  // order (else their reductions could wait for each other).
+  // Neighbouring layers with the same holders share a bucket, so each is as large as it can be.
   std::vector<ReduceBucket> buckets(const ModelSpec& model, base::Rank rank) const;
+  // Every bucket of the job, in the one order of which each rank's list is a part.
+  std::vector<ReduceBucket> all_buckets(const ModelSpec& model) const;
 };
 
 struct LayoutOptions {
@@ -61,13 +64,16 @@ struct LayoutOptions {
   uint32_t grain = 1;  // consecutive micro-batches that stay together; micro_batches % grain == 0
 };
 
-// Cuts the layers into stages by the exact minimax partition of the cost model, and the micro-batches into
-// contiguous ranges that differ by at most one grain, the first pipelines getting the larger ones.
-// kInvalidArgument: fewer layers than stages, fewer grains than pipelines, micro_batches % grain != 0.
+// Cuts the layers into stages by the exact minimax partition of the cost model, and the
+// micro-batches into contiguous ranges that differ by at most one grain, the first pipelines
+// getting the larger ones.
+// kInvalidArgument: a zero, fewer layers than stages, fewer grains than pipelines, or micro_batches
+// not a multiple of grain. layer_cost has one finite cost >= 0 per layer (else CHECK).
 base::Result<Layout> make_layout(const ModelSpec& model, const LayoutOptions& options,
                                  const std::vector<double>& layer_cost);
 
-// Every layer of every pipeline once and in order, every micro-batch once, ranks 0..n-1 once.
+// Every layer of every pipeline once and in order, no stage empty, every micro-batch once, ranks
+// 0..n-1 once and in order. kInvalidArgument names the pipeline and the stage.
 base::Status check_layout(const ModelSpec& model, const Layout& layout);
 
 }  // namespace perdure::parallel

@@ -1,10 +1,10 @@
 #pragma once
-// The model as a list of layers and of named parameter tensors. Everything else in parallel/ (cost, partition,
-// layout, schedule, memory) is computed from this; the engine builds what it finds here.
+// The model as a list of layers and of named parameter tensors. Everything else in parallel/ (cost,
+// partition, layout, schedule, memory) is computed from this; the engine builds what it finds here.
 //
-// Layer 0 is the embedding, layers 1..L the blocks, layer L+1 the head (final norm, projection on the
-// vocabulary, loss). A tensor may belong to two layers (tied embeddings): then every rank that holds either
-// layer holds it, and its gradient is the sum over both uses.
+// Layer 0 is the embedding, layers 1..L the blocks, layer L+1 the head (final norm, projection on
+// the vocabulary, loss). A tensor may belong to two layers (tied embeddings): then every rank that
+// holds either layer holds it, and its gradient is the sum over both uses.
 
 #include <cstdint>
 #include <string>
@@ -24,7 +24,7 @@ struct ModelConfig {
   int64_t layers = 4;
   int64_t width = 128;
   int64_t heads = 4;
-  int64_t kv_heads = 4;      // == heads for GPT-2; heads % kv_heads == 0 (grouped-query attention)
+  int64_t kv_heads = 0;      // 0: heads. == heads for GPT-2; heads % kv_heads == 0 (grouped-query)
   int64_t ffn_width = 0;     // 0: 4 * width for GPT-2; round_up(8/3 * width, 32) for Llama
   int64_t vocabulary = 256;
   int64_t context = 64;      // tokens per sample
@@ -37,7 +37,7 @@ struct ModelConfig {
 enum class LayerKind : uint8_t { kEmbedding, kBlock, kHead };
 enum class Init : uint8_t { kZero, kOne, kNormal };
 enum class Decay : uint8_t { kNo, kYes };
-// kMatrix: read by matrix products in the compute type (a bf16 copy exists in bf16 runs). kVector: read as f32.
+// kMatrix: read in the compute type (a bf16 copy exists in bf16 runs). kVector: read as f32.
 enum class TensorUse : uint8_t { kMatrix, kVector };
 
 // What a tensor is to the layer that holds it; the engine finds its operands by role.
@@ -87,6 +87,7 @@ struct ModelSpec {
   bool has(base::LayerId layer, Role role) const;
 };
 
+// The config in the result has its zeros (kv_heads, ffn_width) filled in.
 // kInvalidArgument names the field: "model.width (130) must be a multiple of model.heads (4)".
 base::Result<ModelSpec> make_model_spec(const ModelConfig& config);
 

@@ -1,7 +1,8 @@
 #pragma once
-// The schedule language: the list of instructions that one stage runs in one step. Instructions of a stage run
-// in order on one thread. Sends are posted and completed later (a send's memory stays busy until the receiver
-// has taken it, at the latest when its stash slot is used again); a receive waits for its message.
+// The schedule language: the list of instructions that one stage runs in one step. Instructions of
+// a stage run in order on one thread. Sends are posted and completed later (a send's memory stays
+// busy until the receiver has taken it, at the latest when its stash slot is used again); a receive
+// waits for its message.
 
 #include <cstdint>
 #include <string>
@@ -47,7 +48,8 @@ struct Schedule {
   std::vector<StageSchedule> stages;
 };
 
-std::string to_string(const Instruction& instruction);  // "F3", "B3", "I3", "W3", "send act 3", "reduce 0"
+// "F3", "B3", "I3", "W3", "send act 3", "recv act 3", "send grad 3", "reduce 0", "vote", "apply"
+std::string to_string(const Instruction& instruction);
 std::string to_string(const StageSchedule& stage);
 
 }  // namespace perdure::parallel
