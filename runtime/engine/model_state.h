@@ -62,6 +62,7 @@ class ModelState {
   ModelState(const ModelStateOptions& options, MemoryCarver& carver);
 
   std::span<HeldTensor> tensors() { return tensors_; }
+  std::span<const HeldTensor> tensors() const { return tensors_; }
   HeldTensor& held(base::TensorId id);
   const std::vector<Bucket>& buckets() const { return buckets_; }
   uint32_t flags() const { return flags_.load(std::memory_order_relaxed); }

@@ -1,0 +1,93 @@
+#pragma once
+// StepEngine: trains one rank, step by step. A step is a transaction (DESIGN section 5):
+//
+//   compute   the schedule's forwards and backwards; gradients gather in the sinks
+//   reduce    per bucket, among its holders
+//   vote      one small all-reduce over all ranks: loss, norm, flags, digests of the state before the step
+//   apply     the optimizer, locally; the step is committed
+//
+// Until the vote's result is there nothing of the committed state has changed; after it nothing can fail any more.
+// An attempt whose gradients did not fit their exponents is run again with exponents from what it saw: all ranks
+// read the same vote, so all do the same. Gradients that are not finite commit the step without the optimizer.
+//
+// Threads: one. Errors: those of the fabric, and kDataLoss when replicas differ; after an error the attempt's work is
+// lost, the committed state is not.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/schedule.h"
+#include "runtime/collective/fabric.h"
+#include "runtime/engine/batch_source.h"
+#include "runtime/engine/engine_snapshot.h"
+#include "runtime/engine/stage_executor.h"
+#include "runtime/engine/vote.h"
+
+namespace perdure::runtime::engine {
+
+struct OptimizerOptions {
+  float beta1 = 0.9f;
+  float beta2 = 0.95f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0.1f;  // of tensors with Decay::kYes
+  double clip_norm = 1.0;     // of the global gradient norm; 0: no clipping
+};
+
+struct EngineOptions {
+  parallel::ModelSpec model;
+  parallel::Layout layout;
+  parallel::Schedule schedule;
+  base::Rank rank;
+  parallel::BatchShape batch;
+  Numerics numerics;
+  OptimizerOptions optimizer;
+  uint64_t seed = 0;
+  collective::Timeout timeout{60000};
+};
+
+// Refused after this many attempts at one step: the exponents of the second come from the very gradients that it
+// meets again, so a third can only mean broken hardware.
+inline constexpr uint32_t kAttemptsMax = 3;
+
+struct StepResult {
+  base::Step step;          // committed steps, this one included
+  double loss = 0.0;        // mean over all tokens of the step
+  double grad_norm = 0.0;   // before clipping
+  uint32_t attempts = 1;
+  Applied applied = Applied::kYes;
+  uint64_t digest_before = 0;  // of the whole job's committed state before this step
+};
+
+struct JobDigests {
+  uint64_t state = 0;   // everything that is committed
+  uint64_t params = 0;  // parameters only
+};
+
+class StepEngine {
+ public:
+  // Allocates all memory and sets the initial state (step 0).
+  static base::Result<std::unique_ptr<StepEngine>> create(EngineOptions options, kernels::Device& device,
+                                                          collective::Fabric& fabric);
+  virtual ~StepEngine() = default;
+
+  virtual base::Result<StepResult> run_step(BatchSource& source, float learning_rate) = 0;
+  // Mean loss over samples [0, batches * micro_batch) of `source`. Collective; changes no state.
+  virtual base::Result<double> evaluate(BatchSource& source, uint32_t batches) = 0;
+  // Of the committed state. Collective. Also checks that replicas agree.
+  virtual base::Result<JobDigests> digests() = 0;
+
+  virtual base::Step step() const = 0;
+  virtual uint64_t samples_consumed() const = 0;
+  // The committed state of this rank's tensors, and back. Loading needs the same model and numerics and a snapshot
+  // that has every tensor of this rank: the layout may differ. kInvalidArgument names what is missing or wrong.
+  virtual EngineSnapshot save() const = 0;
+  virtual base::Status load(const EngineSnapshot& snapshot) = 0;
+
+  virtual size_t allocated_bytes() const = 0;
+};
+
+// Bytes that the engine of this rank will allocate on its device.
+size_t engine_bytes(const EngineOptions& options);
+
+}  // namespace perdure::runtime::engine
