@@ -77,7 +77,8 @@ TrainTrace train_rank(const TrainJob& job, collective::Fabric& fabric) {
     trace.digests.push_back(result->digest_before);
   }
   auto digests = (*engine)->digests();
-  CHECK(digests.is_ok()) << digests.status();
+  EXPECT_THAT(digests.status(), job.expect_digests);
+  if (!digests.is_ok()) return trace;
   trace.digests.push_back(digests->state);
   trace.params = digests->params;
   auto evaluation = (*engine)->evaluate(source, kEvaluationBatches);

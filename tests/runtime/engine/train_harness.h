@@ -26,6 +26,8 @@ struct TrainJob {
   // Called on each rank after creation, before the first step, and after the last one.
   std::function<void(StepEngine&)> on_start;
   std::function<void(StepEngine&)> on_end;
+  // What digests() is expected to say at the end; when it is no ok, the run ends there.
+  ::testing::Matcher<base::Status> expect_digests = ::perdure::testing::IsOk();
 };
 
 struct TrainTrace {
