@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -56,6 +57,18 @@ class Fabric {
   // Ends every operation in flight, in bounded time, with `why`; later ones end with it at once. The first
   // reason stays. Used to leave a collective when a peer is lost or the epoch has changed.
   virtual void abort(base::Status why) = 0;
+};
+
+// A fabric between processes. Life: make it, exchange address() by other means, connect, use, close (or destroy).
+class MeshFabric : public Fabric {
+ public:
+  // What the peers need to reach this rank.
+  virtual std::vector<std::byte> address() const = 0;
+  // addresses[r] is that of rank r (the own one is ignored). Builds every link and sends a message over each in
+  // both directions, so that what is not reachable is known now. Call once, on all ranks.
+  virtual base::Status connect(std::span<const std::vector<std::byte>> addresses, Timeout timeout) = 0;
+  // Frees what lies below. Open operations end with kCancelled. Called by the destructor too.
+  virtual void close() = 0;
 };
 
 }  // namespace perdure::runtime::collective

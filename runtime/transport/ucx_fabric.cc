@@ -19,10 +19,10 @@ uint64_t wire_tag(base::Epoch epoch, Tag tag, base::Rank sender) {
 
 constexpr Tag kHello{collective::Channel::kTest, 0, (1u << 20) - 1};
 
-class UcxFabricImpl : public UcxFabric {
+class UcxFabric : public collective::MeshFabric {
  public:
-  explicit UcxFabricImpl(const UcxOptions& options) : options_(options), loop_(options) {}
-  ~UcxFabricImpl() override { loop_.stop(); }
+  explicit UcxFabric(const UcxOptions& options) : options_(options), loop_(options) {}
+  ~UcxFabric() override { loop_.stop(); }
 
   base::Status start() { return loop_.start(); }
   base::Rank rank() const override { return options_.rank; }
@@ -72,14 +72,12 @@ class UcxFabricImpl : public UcxFabric {
 
 }  // namespace
 
-UcxFabric::~UcxFabric() = default;
-
-base::Result<std::unique_ptr<UcxFabric>> UcxFabric::create(const UcxOptions& options) {
+base::Result<std::unique_ptr<collective::MeshFabric>> make_ucx_fabric(const UcxOptions& options) {
   CHECK_LT(options.rank.value(), options.ranks);
   CHECK_LT(options.ranks, 1u << 16);
-  auto fabric = std::make_unique<UcxFabricImpl>(options);
+  auto fabric = std::make_unique<UcxFabric>(options);
   RETURN_IF_ERROR(fabric->start());
-  return std::unique_ptr<UcxFabric>(std::move(fabric));
+  return std::unique_ptr<collective::MeshFabric>(std::move(fabric));
 }
 
 }  // namespace perdure::runtime::transport

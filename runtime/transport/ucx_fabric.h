@@ -13,7 +13,7 @@
 // does not tie it to a peer). kShm: shared memory, faster, but UCX NEVER reports a dead peer there: only deadlines
 // and abort() end a wait. A stopped or cut-off peer shows on neither; that is the heartbeat's task.
 //
-// Life: create, exchange address() by other means, connect, use, close (or destroy).
+// An abort is final: UCX rests from then on, and a new epoch gets a new fabric.
 
 #include <cstdint>
 #include <memory>
@@ -36,19 +36,6 @@ struct UcxOptions {
   uint32_t tickets = 1024;               // operations that may be open at a time
 };
 
-class UcxFabric : public collective::Fabric {
- public:
-  static base::Result<std::unique_ptr<UcxFabric>> create(const UcxOptions& options);
-  ~UcxFabric() override;
-
-  // What the peers need to reach this rank.
-  virtual std::vector<std::byte> address() const = 0;
-  // addresses[r] is that of rank r (the own one is ignored). Builds every link and sends a message over each in
-  // both directions, so that what is not reachable is known now. Call once, on all ranks.
-  virtual base::Status connect(std::span<const std::vector<std::byte>> addresses,
-                               collective::Timeout timeout) = 0;
-  // Ends the comm thread and frees UCX. Open operations end with kCancelled. Called by the destructor too.
-  virtual void close() = 0;
-};
+base::Result<std::unique_ptr<collective::MeshFabric>> make_ucx_fabric(const UcxOptions& options);
 
 }  // namespace perdure::runtime::transport

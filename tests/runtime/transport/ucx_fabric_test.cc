@@ -10,16 +10,16 @@
 namespace perdure::runtime::collective {
 namespace {
 
-using transport::UcxFabric;
+using transport::make_ucx_fabric;
 using transport::UcxOptions;
 using transport::UcxTransport;
 using ::perdure::testing::StatusIs;
 
 FabricSet make_ucx(uint32_t ranks, UcxTransport kind) {
-  std::vector<std::unique_ptr<UcxFabric>> fabrics;
+  std::vector<std::unique_ptr<MeshFabric>> fabrics;
   std::vector<std::vector<std::byte>> addresses;
   for (uint32_t r = 0; r < ranks; ++r) {
-    auto fabric = UcxFabric::create({.rank = base::Rank(r), .ranks = ranks, .epoch = base::Epoch(3), .transport = kind});
+    auto fabric = make_ucx_fabric({.rank = base::Rank(r), .ranks = ranks, .epoch = base::Epoch(3), .transport = kind});
     CHECK(fabric.is_ok()) << fabric.status();
     addresses.push_back((*fabric)->address());
     fabrics.push_back(std::move(fabric).value());
@@ -56,10 +56,10 @@ TEST(UcxFabricTest, ADestroyedPeerEndsWaitsAsUnavailable) {
 
 TEST(UcxFabricTest, AMessageOfAnotherEpochMatchesNothing) {
   // Both ends agree on addresses but not on the epoch: the greeting must not get through.
-  std::vector<std::unique_ptr<UcxFabric>> fabrics;
+  std::vector<std::unique_ptr<MeshFabric>> fabrics;
   std::vector<std::vector<std::byte>> addresses;
   for (uint32_t r = 0; r < 2; ++r) {
-    auto fabric = UcxFabric::create({.rank = base::Rank(r), .ranks = 2, .epoch = base::Epoch(r + 1)});
+    auto fabric = make_ucx_fabric({.rank = base::Rank(r), .ranks = 2, .epoch = base::Epoch(r + 1)});
     ASSERT_OK(fabric);
     addresses.push_back((*fabric)->address());
     fabrics.push_back(std::move(fabric).value());
@@ -70,7 +70,7 @@ TEST(UcxFabricTest, AMessageOfAnotherEpochMatchesNothing) {
 TEST(UcxFabricTest, CloseEndsOpenOperationsAndMayBeCalledTwice) {
   FabricSet set = make_ucx(2, UcxTransport::kTcp);
   std::vector<std::byte> buffer(64);
-  auto& fabric = dynamic_cast<UcxFabric&>(*set.fabrics[0]);
+  auto& fabric = dynamic_cast<MeshFabric&>(*set.fabrics[0]);
   const Ticket ticket = fabric.post_receive(base::Rank(1), {Channel::kTest, 0, 0}, buffer);
   fabric.close();
   fabric.close();
@@ -78,7 +78,7 @@ TEST(UcxFabricTest, CloseEndsOpenOperationsAndMayBeCalledTwice) {
 }
 
 TEST(UcxFabricTest, AWrongAddressIsRefused) {
-  auto fabric = UcxFabric::create({.rank = base::Rank(0), .ranks = 2, .network_device = "nosuchdevice"});
+  auto fabric = make_ucx_fabric({.rank = base::Rank(0), .ranks = 2, .network_device = "nosuchdevice"});
   EXPECT_FALSE(fabric.is_ok());
 }
 
