@@ -58,6 +58,7 @@ class Device {
   virtual base::Result<std::unique_ptr<Stream>> make_stream() = 0;
   virtual base::Result<std::unique_ptr<Event>> make_event() = 0;
   virtual base::Status copy(Stream& stream, void* to, const void* from, size_t bytes, CopyKind kind) = 0;
+  virtual size_t default_workspace_bytes() const { return 0; }  // see DeviceOptions
   virtual Ops& ops() = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/reference/reference_device.h"
 
 namespace perdure::kernels::select {
@@ -17,6 +18,7 @@ base::Result<std::unique_ptr<Device>> make_device(std::string_view name,
     return base::invalid_argument("a device needs 1 to " + std::to_string(kThreadsMax) +
                                   " threads, not " + std::to_string(options.threads));
   }
+  if (name == "cpu") return cpu::make_cpu_device(options);
   if (name == "reference") return reference::make_reference_device(options);
   return base::invalid_argument("no device \"" + std::string(name) +
                                 "\": choose cpu, cuda or reference");
