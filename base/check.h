@@ -1,6 +1,6 @@
 #pragma once
-// CHECK: what can only be a bug. On in release builds. It prints what and where, flushes, and aborts this
-// process: Perdure recovers from a dead worker, not from a wrong one.
+// CHECK: what can only be a bug. On in release builds. It prints what and where, flushes, and
+// aborts this process: Perdure recovers from a dead worker, not from a wrong one.
 //
 //   CHECK(rank < size) << "rank " << rank;
 //   CHECK_EQ(shape.rows(), out.rows());
@@ -37,17 +37,17 @@ std::string check_operands(const A& a, const B& b) {
 
 }  // namespace perdure::base
 
-#define CHECK(condition)                       \
-  (__builtin_expect(!!(condition), 1))         \
-      ? (void)0                                \
-      : ::perdure::base::CheckVoidify() &      \
+#define CHECK(condition)                  \
+  (__builtin_expect(!!(condition), 1))    \
+      ? (void)0                           \
+      : ::perdure::base::CheckVoidify() & \
             ::perdure::base::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
-#define CHECK_OP_(a, b, op)                                                                    \
-  (__builtin_expect(!!((a)op(b)), 1))                                                          \
-      ? (void)0                                                                                \
-      : ::perdure::base::CheckVoidify() &                                                      \
-            ::perdure::base::CheckFailure(__FILE__, __LINE__, #a " " #op " " #b).stream()      \
+#define CHECK_OP_(a, b, op)                                                               \
+  (__builtin_expect(!!((a)op(b)), 1))                                                     \
+      ? (void)0                                                                           \
+      : ::perdure::base::CheckVoidify() &                                                 \
+            ::perdure::base::CheckFailure(__FILE__, __LINE__, #a " " #op " " #b).stream() \
                 << ::perdure::base::check_operands((a), (b))
 
 #define CHECK_EQ(a, b) CHECK_OP_(a, b, ==)

@@ -1,6 +1,7 @@
 #pragma once
-// Strong integer ids. A Rank is a position in a layout, not a process; a StageId counts inside one pipeline.
-// They compare, print and hash, but do not add up or convert: value() says that you mean the number.
+// Strong integer ids. A Rank is a position in a layout, not a process; a StageId counts inside one
+// pipeline. They compare, print and hash, but do not add up or convert: value() says that you mean
+// the number.
 
 #include <compare>
 #include <cstdint>
@@ -30,11 +31,12 @@ using Rank = StrongId<struct RankTag, uint32_t>;              // a position in a
 using PipelineId = StrongId<struct PipelineIdTag, uint32_t>;  // one full replica of the model
 using StageId = StrongId<struct StageIdTag, uint32_t>;        // position inside a pipeline
 using LayerId = StrongId<struct LayerIdTag, uint32_t>;        // index in the model's list of layers
-using TensorId = StrongId<struct TensorIdTag, uint32_t>;      // index in the model's list of parameters
-using MicroBatch = StrongId<struct MicroBatchTag, uint32_t>;  // index inside one step, counted over the job
-using Epoch = StrongId<struct EpochTag, uint64_t>;            // numbered agreement on members and plan
+using TensorId = StrongId<struct TensorIdTag, uint32_t>;  // index in the model's list of parameters
+using MicroBatch =
+    StrongId<struct MicroBatchTag, uint32_t>;       // index inside one step, counted over the job
+using Epoch = StrongId<struct EpochTag, uint64_t>;  // numbered agreement on members and plan
 using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
-using Step = StrongId<struct StepTag, uint64_t>;              // optimizer steps committed so far
+using Step = StrongId<struct StepTag, uint64_t>;  // optimizer steps committed so far
 
 }  // namespace perdure::base
 

@@ -19,13 +19,13 @@ namespace perdure::base {
 // Decides behaviour; the text is for people. A new code needs a caller that acts on it.
 enum class StatusCode {
   kOk = 0,
-  kCancelled,           // asked to stop: pass it on, never swallow
-  kDeadlineExceeded,    // took too long
-  kUnavailable,         // the peer is gone
-  kAborted,             // stale epoch or fenced: stop and re-join
-  kDataLoss,            // checksum or format is wrong: never use, never retry as is
-  kResourceExhausted,   // memory, disk, descriptors, queue
-  kInvalidArgument,     // the input is wrong, and stays wrong
+  kCancelled,          // asked to stop: pass it on, never swallow
+  kDeadlineExceeded,   // took too long
+  kUnavailable,        // the peer is gone
+  kAborted,            // stale epoch or fenced: stop and re-join
+  kDataLoss,           // checksum or format is wrong: never use, never retry as is
+  kResourceExhausted,  // memory, disk, descriptors, queue
+  kInvalidArgument,    // the input is wrong, and stays wrong
   kNotFound,
   kAlreadyExists,
   kFailedPrecondition,  // right call, wrong state
@@ -61,14 +61,18 @@ class [[nodiscard]] Status {
 std::ostream& operator<<(std::ostream& out, const Status& status);
 
 inline Status cancelled(std::string m) { return {StatusCode::kCancelled, std::move(m)}; }
-inline Status deadline_exceeded(std::string m) { return {StatusCode::kDeadlineExceeded, std::move(m)}; }
+inline Status deadline_exceeded(std::string m) {
+  return {StatusCode::kDeadlineExceeded, std::move(m)};
+}
 inline Status unavailable(std::string m) { return {StatusCode::kUnavailable, std::move(m)}; }
 inline Status aborted(std::string m) { return {StatusCode::kAborted, std::move(m)}; }
 inline Status data_loss(std::string m) { return {StatusCode::kDataLoss, std::move(m)}; }
 inline Status resource_exhausted(std::string m) {
   return {StatusCode::kResourceExhausted, std::move(m)};
 }
-inline Status invalid_argument(std::string m) { return {StatusCode::kInvalidArgument, std::move(m)}; }
+inline Status invalid_argument(std::string m) {
+  return {StatusCode::kInvalidArgument, std::move(m)};
+}
 inline Status not_found(std::string m) { return {StatusCode::kNotFound, std::move(m)}; }
 inline Status already_exists(std::string m) { return {StatusCode::kAlreadyExists, std::move(m)}; }
 inline Status failed_precondition(std::string m) {
@@ -81,8 +85,8 @@ inline Status unimplemented(std::string m) { return {StatusCode::kUnimplemented,
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                   // NOLINT: implicit by design
-  Result(Status status) : status_(std::move(status)) {            // NOLINT: implicit by design
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit by design
+  Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit by design
     CHECK(!status_.is_ok()) << "a Result without a value needs an error";
   }
 
@@ -115,10 +119,10 @@ class [[nodiscard]] Result {
 #define PERDURE_CONCAT_INNER_(a, b) a##b
 #define PERDURE_CONCAT_(a, b) PERDURE_CONCAT_INNER_(a, b)
 
-#define RETURN_IF_ERROR(expression)                                      \
-  do {                                                                   \
-    ::perdure::base::Status perdure_status_ = (expression);              \
-    if (!perdure_status_.is_ok()) return perdure_status_;                \
+#define RETURN_IF_ERROR(expression)                         \
+  do {                                                      \
+    ::perdure::base::Status perdure_status_ = (expression); \
+    if (!perdure_status_.is_ok()) return perdure_status_;   \
   } while (false)
 
 #define ASSIGN_OR_RETURN_IMPL_(result, declaration, expression) \
@@ -130,10 +134,10 @@ class [[nodiscard]] Result {
   ASSIGN_OR_RETURN_IMPL_(PERDURE_CONCAT_(perdure_result_, __LINE__), declaration, expression)
 
 // The same inside a coroutine that returns Task<Status> or Task<Result<T>>.
-#define CO_RETURN_IF_ERROR(expression)                                   \
-  do {                                                                   \
-    ::perdure::base::Status perdure_status_ = (expression);              \
-    if (!perdure_status_.is_ok()) co_return perdure_status_;             \
+#define CO_RETURN_IF_ERROR(expression)                       \
+  do {                                                       \
+    ::perdure::base::Status perdure_status_ = (expression);  \
+    if (!perdure_status_.is_ok()) co_return perdure_status_; \
   } while (false)
 
 #define CO_ASSIGN_OR_RETURN_IMPL_(result, declaration, expression) \

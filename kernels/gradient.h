@@ -38,4 +38,8 @@ struct GradSink {
   int64_t blocks() const { return (elements + block_elements - 1) / block_elements; }
 };
 
+// The part [element_begin, element_begin + element_count) of a sink, as a sink of its own. It must begin
+// where a block begins, or lie inside one block: otherwise the parts would not know their exponents (CHECK).
+GradSink sub_sink(const GradSink& sink, int64_t element_begin, int64_t element_count);
+
 }  // namespace perdure::kernels

@@ -27,10 +27,10 @@ enum class RopeDirection : uint8_t { kForward, kInverse };
 
 // c[M, N] = op(a)[M, K] * op(b)[K, N] (+ bias[N]) (+ c).  a, b: T. c: f32 or T. bias: f32 or absent.
 struct MatmulArgs {
-  Tensor a;
-  Tensor b;
-  Tensor c;
-  Tensor bias;
+  Tensor a{};
+  Tensor b{};
+  Tensor c{};
+  Tensor bias{};
   Transpose transpose_a = Transpose::kNo;  // kYes: a is stored [K, M]
   Transpose transpose_b = Transpose::kNo;  // kYes: b is stored [N, K]
   Accumulate accumulate = Accumulate::kOverwrite;
@@ -39,42 +39,42 @@ struct MatmulArgs {
 // Shapes as in the forward; q, out, dq, dout: [B, T, H, D]; k, v, dk, dv: [B, T, Hkv, D], H % Hkv == 0.
 // Causal. lse: f32 [B, H, T], the log-sum-exp of each row's scaled scores.
 struct AttentionArgs {
-  Tensor q, k, v;
-  Tensor out;
-  Tensor lse;
+  Tensor q{}, k{}, v{};
+  Tensor out{};
+  Tensor lse{};
   float scale = 0.0f;
 };
 struct AttentionGradArgs {
-  AttentionArgs forward;
-  Tensor dout;
-  Tensor dq, dk, dv;  // overwritten
+  AttentionArgs forward{};
+  Tensor dout{};
+  Tensor dq{}, dk{}, dv{};  // overwritten
 };
 
 // Norm over the last dimension. x: f32 [R, C]; y: T [R, C]; gamma, beta: f32 [C]; mean, rstd: f32 [R].
 // RMSNorm has neither beta nor mean (absent). Backward: dy is T; dx f32 [R, C] is ADDED to (the residual
 // stream's gradient); dgamma, dbeta f32 [C] are overwritten.
 struct NormArgs {
-  Tensor x;
-  Tensor gamma;
-  Tensor beta;
-  Tensor y;
-  Tensor mean;
-  Tensor rstd;
+  Tensor x{};
+  Tensor gamma{};
+  Tensor beta{};
+  Tensor y{};
+  Tensor mean{};
+  Tensor rstd{};
   float epsilon = 1e-5f;
 };
 struct NormGradArgs {
-  NormArgs forward;  // y is not read
-  Tensor dy;
-  Tensor dx;
-  Tensor dgamma;
-  Tensor dbeta;
+  NormArgs forward{};  // y is not read
+  Tensor dy{};
+  Tensor dx{};
+  Tensor dgamma{};
+  Tensor dbeta{};
 };
 
 // Running state of a softmax over vocabulary chunks, all f32 [R]. begin_softmax resets it.
 struct SoftmaxState {
-  Tensor max;
-  Tensor sum;           // of exp(logit - max)
-  Tensor target_logit;
+  Tensor max{};
+  Tensor sum{};           // of exp(logit - max)
+  Tensor target_logit{};
 };
 
 // AdamW with decoupled decay (Loshchilov and Hutter, arXiv 1711.05101):
@@ -85,15 +85,15 @@ struct SoftmaxState {
 // digests, when not empty, receives one XXH3 per chunk of kDigestChunk elements over the bytes of the new
 // p, m, v of that chunk, in this order: size ceil(elements / kDigestChunk).
 struct AdamwArgs {
-  Tensor param;          // f32 [elements]
-  Tensor m, v;           // f32 [elements]
-  Tensor param_low;      // bf16 [elements] or absent: receives the rounded parameters
-  GradSink gradient;     // read only
+  Tensor param{};          // f32 [elements]
+  Tensor m{}, v{};         // f32 [elements]
+  Tensor param_low{};      // bf16 [elements] or absent: receives the rounded parameters
+  GradSink gradient{};   // read only
   double gradient_multiplier = 1.0;
   float lr = 0.0f, beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, decay = 0.0f;
   float correction1 = 1.0f;  // 1 - beta1^step
   float correction2 = 1.0f;  // 1 - beta2^step
-  std::span<uint64_t> digests;
+  std::span<uint64_t> digests{};
 };
 inline constexpr int64_t kDigestChunk = 8192;
 

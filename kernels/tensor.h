@@ -46,7 +46,7 @@ class Tensor {
   // Data as T*; T must be the element type.
   template <typename T>
   T* as() const {
-    CHECK(dtype_ == dtype_of<T>()) << "tensor is " << to_string(dtype_);
+    CHECK(dtype_ == dtype_of<T>()) << "tensor is " << kernels::to_string(dtype_);
     return static_cast<T*>(data_);
   }
 
