@@ -18,7 +18,7 @@ struct StageTimes {
   double backward_weight = 0.0;
   double send_activation = 0.0;  // on the way to the next stage
   double send_gradient = 0.0;    // on the way to the previous stage
-  std::vector<double> reduce;    // by bucket of the rank; empty: no time
+  std::vector<double> reduce{};  // by bucket of the rank; empty: no time
   double vote = 0.0;
   double apply = 0.0;
 };
