@@ -22,7 +22,7 @@ struct TrainJob {
   uint32_t steps = 4;
   float learning_rate = 1e-2f;
   int threads = 1;
-  std::string device = "reference";
+  std::string device = "cpu";
   // Called on each rank after creation, before the first step, and after the last one.
   std::function<void(StepEngine&)> on_start;
   std::function<void(StepEngine&)> on_end;
