@@ -41,8 +41,8 @@ TokenFile make_synthetic_corpus(const SyntheticOptions& options) {
   const std::vector<Successors> chain = make_chain(letters, random);
   std::vector<TokenId> tokens(options.tokens);
   uint32_t letter = 0;
-  for (TokenId& token : tokens) {
-    token = first + letter;
+  for (uint64_t i = 0; i < options.skip + options.tokens; ++i) {
+    if (i >= options.skip) tokens[i - options.skip] = first + letter;
     const uint64_t draw = random.uniform_int(8);
     letter = chain[letter][draw < 4 ? 0 : draw < 6 ? 1 : draw < 7 ? 2 : 3];
   }

@@ -22,6 +22,12 @@ TEST(SyntheticCorpusTest, IsTheSameForTheSameSeed) {
   EXPECT_EQ(make_synthetic_corpus(options).info().payload_hash, 0x77C74461B2E67575u);
 }
 
+TEST(SyntheticCorpusTest, SkippingGoesOnInTheSameText) {
+  std::vector<int32_t> whole = all_tokens(make_synthetic_corpus({.tokens = 300, .seed = 4}));
+  whole.erase(whole.begin(), whole.begin() + 100);
+  EXPECT_EQ(all_tokens(make_synthetic_corpus({.tokens = 200, .skip = 100, .seed = 4})), whole);
+}
+
 TEST(SyntheticCorpusTest, FitsAnyVocabulary) {
   for (const uint32_t vocabulary : {2u, 3u, 64u, 95u, 96u, 50257u, 100000u}) {
     const TokenFile file = make_synthetic_corpus({.tokens = 2000, .vocabulary = vocabulary});
