@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/posix_clock.h"
 #include "base/posix_files.h"
-#include "kernels/select/select_device.h"
+#include "kernels/select/make_device.h"
 #include "runtime/launcher/local_job.h"
 #include "runtime/transport/ucx_fabric.h"
 #include "runtime/transport_tcp/tcp_network.h"

@@ -150,7 +150,7 @@ parallel::WorkerMemory planned_memory(const TrainerOptions& o, const kernels::De
   memory.block_elements = exact ? n.block_elements : 0;
   memory.grain_bytes_per_element = exact && n.grain > 1 ? 4 : 0;
   memory.workspace_bytes =
-      static_cast<int64_t>(device.workspace_bytes() + engine::StageMemory::scratch_bytes(options));
+      static_cast<int64_t>(device.default_workspace_bytes() + engine::engine_scratch_bytes(options));
   memory.runtime_baseline_bytes = kRuntimeBaselineBytes;
   return parallel::plan_worker_memory(o.plan.model, o.plan.layout, o.plan.schedule, o.rank, o.plan.batch, memory);
 }
