@@ -41,8 +41,8 @@ int headroom_bits(uint32_t width_bits) { return width_bits == 32 ? 3 : 16; }
 int64_t addend_limit(uint32_t width_bits, uint32_t addends) {
   CHECK(width_bits == 32 || width_bits == 64);
   CHECK_GT(addends, 0u);
-  const int64_t largest_sum = width_bits == 32 ? INT32_MAX : INT64_MAX;
-  return largest_sum / addends;
+  if (width_bits == 32) return INT32_MAX / addends;
+  return std::min(INT64_MAX / addends, int64_t{1} << 62);  // what kernels round to from double
 }
 
 int16_t exponent_for(float abs_max, int64_t limit, int headroom) {
