@@ -102,6 +102,12 @@ TEST_F(ConfigTest, SyntaxErrorsAndDuplicatesHaveALine) {
   expect_error("port = 1\nport = 2\n", "job.toml:2: ");
 }
 
+// Found by fuzz_test: the parser's own assertion ended the process.
+TEST_F(ConfigTest, ATableNameThatIsNoKeyIsAnError) {
+  expect_error("[,]\n", "job.toml:1: ");
+  expect_error("\n[[=]]\n", "job.toml:2: ");
+}
+
 TEST_F(ConfigTest, AFailingLoadChangesNothing) {
   expect_error("port = 1\nverbose = 7\n", "verbose");
   EXPECT_EQ(job_.port, 7000);
