@@ -120,6 +120,16 @@ TEST_F(ConfigTest, LaterTextWins) {
   EXPECT_THAT(job_.hosts, ElementsAre("b"));
 }
 
+TEST_F(ConfigTest, AnEmptyListIsAValue) {
+  ASSERT_OK(schema_.load_toml("hosts = []", "a.toml"));
+  EXPECT_THAT(job_.hosts, ElementsAre());
+  ASSERT_OK(schema_.set("hosts=a"));
+  ASSERT_OK(schema_.set("hosts="));
+  EXPECT_THAT(job_.hosts, ElementsAre());
+  expect_error("port = []", "job.toml:1: port[]: is an array; allowed is an integer");
+  expect_error("ports = []", "unknown key");
+}
+
 TEST_F(ConfigTest, MissingRequiredIsNamed) {
   ASSERT_OK(schema_.load_toml("port = 1", "a.toml"));
   EXPECT_THAT(schema_.check_required(),
