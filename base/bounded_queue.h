@@ -35,8 +35,9 @@ class BoundedQueue {
   // Waits for room, at most `timeout` of real time: kDeadlineExceeded; kCancelled when closed.
   Status push(T&& item, Nanos timeout) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    if (!wait_locked(not_full_, timeout,
-                     [this] { return is_closed_ || items_.size() < count_max_; })) {
+    if (!wait_locked(not_full_, timeout, [this]() REQUIRES(mutex_) {
+          return is_closed_ || items_.size() < count_max_;
+        })) {
       return deadline_exceeded("queue: no room before the deadline");
     }
     return push_locked(std::move(item));
@@ -46,7 +47,8 @@ class BoundedQueue {
   // and empty.
   Result<T> pop(Nanos timeout) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    if (!wait_locked(not_empty_, timeout, [this] { return is_closed_ || !items_.empty(); })) {
+    if (!wait_locked(not_empty_, timeout,
+                     [this]() REQUIRES(mutex_) { return is_closed_ || !items_.empty(); })) {
       return deadline_exceeded("queue: no item before the deadline");
     }
     if (items_.empty()) return cancelled("the queue is closed");

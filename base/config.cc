@@ -34,6 +34,7 @@ std::string value_text(const ConfigValue& value) {
   if (const auto* b = std::get_if<bool>(&value)) return *b ? "true" : "false";
   if (const auto* i = std::get_if<int64_t>(&value)) return std::to_string(*i);
   if (const auto* d = std::get_if<double>(&value)) return number_text(*d);
+  if (std::holds_alternative<std::monostate>(value)) return "[]";
   return '"' + std::get<std::string>(value) + '"';
 }
 
@@ -147,11 +148,14 @@ void ConfigSchema::add_string_list(std::string key, std::vector<std::string>* va
        .help = std::move(help.help),
        .required = help.required,
        .problem = [](const ConfigValue& value) -> std::string {
-         return std::holds_alternative<std::string>(value) ? "" : "is not a string";
+         const bool is_allowed = std::holds_alternative<std::string>(value) ||
+                                 std::holds_alternative<std::monostate>(value);
+         return is_allowed ? "" : "is not a string";
        },
        .apply =
            [variable](const ConfigValue& value) {
-             variable->push_back(std::get<std::string>(value));
+             const auto* element = std::get_if<std::string>(&value);
+             if (element != nullptr) variable->push_back(*element);
            },
        .list = variable});
 }
@@ -263,6 +267,22 @@ Status ConfigSchema::load_toml(std::string_view text, std::string_view source_na
   return Status::ok();
 }
 
+// "a, b" for a list; nothing at all is the empty list.
+Result<std::vector<ConfigSchema::Assignment>> ConfigSchema::check_list(std::string_view key,
+                                                                       std::string_view text) {
+  std::vector<Assignment> assignments;
+  const std::string element_key = std::string(key) + "[]";
+  for (size_t first = 0; first <= text.size();) {
+    const size_t comma = std::min(text.find(',', first), text.size());
+    ConfigValue value = std::string(unquote(trim(text.substr(first, comma - first))));
+    if (text.empty()) value = std::monostate();
+    ASSIGN_OR_RETURN(Assignment one, check("--set", element_key, std::move(value)));
+    assignments.push_back(std::move(one));
+    first = comma + 1;
+  }
+  return assignments;
+}
+
 Status ConfigSchema::set(std::string_view assignment) {
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) {
@@ -275,14 +295,7 @@ Status ConfigSchema::set(std::string_view assignment) {
 
   std::vector<Assignment> assignments;
   if (field->type == Type::kStringList) {
-    for (size_t first = 0; first <= text.size();) {
-      const size_t comma = std::min(text.find(',', first), text.size());
-      const std::string_view element = unquote(trim(text.substr(first, comma - first)));
-      ASSIGN_OR_RETURN(Assignment one,
-                       check("--set", std::string(key) + "[]", std::string(element)));
-      assignments.push_back(std::move(one));
-      first = comma + 1;
-    }
+    ASSIGN_OR_RETURN(assignments, check_list(key, text));
   } else {
     const bool textual = field->type == Type::kString || field->type == Type::kEnum;
     ConfigValue value = textual ? ConfigValue(std::string(unquote(text))) : guess_scalar(text);

@@ -24,7 +24,8 @@
 
 namespace perdure::base {
 
-using ConfigValue = std::variant<bool, int64_t, double, std::string>;
+// An empty array, which has no scalars, is one entry of the last kind, with the key "nodes[]".
+using ConfigValue = std::variant<bool, int64_t, double, std::string, std::monostate>;
 
 // One scalar of a TOML document. Keys are paths: "layout.pipelines", and for the second element of
 // an array "fault[1].kind" or "nodes[1]".
@@ -107,6 +108,7 @@ class ConfigSchema {
   Field* find(std::string_view key);
   Status unknown_key(std::string_view where, std::string_view key) const;
   Result<Assignment> check(std::string_view where, std::string_view key, ConfigValue value);
+  Result<std::vector<Assignment>> check_list(std::string_view key, std::string_view text);
   void commit(const std::vector<Assignment>& assignments);
 
   std::vector<Field> fields_;  // sorted by key

@@ -11,7 +11,7 @@ Result<Address> Address::parse(std::string_view text) {
     const char* end = text.data() + text.size();
     const auto parsed = std::from_chars(text.data() + colon + 1, end, port);
     if (parsed.ec == std::errc() && parsed.ptr == end) {
-      return Address{.host = std::string(text.substr(0, colon)), .port = port};
+      return Address(std::string(text.substr(0, colon)), port);
     }
   }
   return invalid_argument("address '" + std::string(text) +

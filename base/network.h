@@ -17,6 +17,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/status.h"
 #include "base/task.h"
@@ -25,9 +26,11 @@
 namespace perdure::base {
 
 // A host (name or number; "" to listen on all interfaces) and a port (0 to listen on any free one).
+// It has constructors because g++ 12 destroys an aggregate twice that is made inside a co_await
+// expression.
 struct Address {
-  std::string host;
-  uint16_t port = 0;
+  Address() = default;
+  Address(std::string h, uint16_t p) : host(std::move(h)), port(p) {}
 
   // "host:port"; kInvalidArgument when it is not.
   static Result<Address> parse(std::string_view text);
@@ -36,6 +39,9 @@ struct Address {
   friend std::ostream& operator<<(std::ostream& out, const Address& a) {
     return out << a.to_string();
   }
+
+  std::string host;
+  uint16_t port = 0;
 };
 
 // One end of a connection. One send and one receive may be in flight at the same time, not two of a

@@ -1,6 +1,7 @@
 #pragma once
 // SimClock: one host's view of virtual time.
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"

@@ -106,7 +106,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   }
 
   bool try_accept(SimListener& listener) {
-    const Address from_address = {.host = from_.name(), .port = ++network_.port_last_};
+    const Address from_address = {from_.name(), ++network_.port_last_};
     connection = std::make_shared<SimConnection>(
         network_,
         std::array<SimConnection::End, 2>{
@@ -146,7 +146,7 @@ class SimPort final : public base::Network {
       return base::invalid_argument("listen on " + address.to_string() + ": this host is " +
                                     host_.name());
     }
-    Address chosen = {.host = host_.name(), .port = address.port};
+    Address chosen = {host_.name(), address.port};
     while (chosen.port == 0 || (address.port == 0 && is_taken(chosen.port))) {
       chosen.port = ++network_.port_last_;
     }

@@ -46,7 +46,7 @@ Status to_status(const ErrorCode& error, std::string_view action, const Address&
 }
 
 Address to_address(const tcp::endpoint& endpoint) {
-  return {.host = endpoint.address().to_string(), .port = endpoint.port()};
+  return {endpoint.address().to_string(), endpoint.port()};
 }
 
 // Cancels one Asio operation at a deadline. `is_late` tells a deadline from a close.

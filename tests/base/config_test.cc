@@ -102,6 +102,12 @@ TEST_F(ConfigTest, SyntaxErrorsAndDuplicatesHaveALine) {
   expect_error("port = 1\nport = 2\n", "job.toml:2: ");
 }
 
+// Found by fuzz_test: the parser's own assertion ended the process.
+TEST_F(ConfigTest, ATableNameThatIsNoKeyIsAnError) {
+  expect_error("[,]\n", "job.toml:1: ");
+  expect_error("\n[[=]]\n", "job.toml:2: ");
+}
+
 TEST_F(ConfigTest, AFailingLoadChangesNothing) {
   expect_error("port = 1\nverbose = 7\n", "verbose");
   EXPECT_EQ(job_.port, 7000);
@@ -112,6 +118,16 @@ TEST_F(ConfigTest, LaterTextWins) {
   ASSERT_OK(schema_.load_toml("port = 2\nhosts = [\"b\"]", "b.toml"));
   EXPECT_EQ(job_.port, 2);
   EXPECT_THAT(job_.hosts, ElementsAre("b"));
+}
+
+TEST_F(ConfigTest, AnEmptyListIsAValue) {
+  ASSERT_OK(schema_.load_toml("hosts = []", "a.toml"));
+  EXPECT_THAT(job_.hosts, ElementsAre());
+  ASSERT_OK(schema_.set("hosts=a"));
+  ASSERT_OK(schema_.set("hosts="));
+  EXPECT_THAT(job_.hosts, ElementsAre());
+  expect_error("port = []", "job.toml:1: port[]: is an array; allowed is an integer");
+  expect_error("ports = []", "unknown key");
 }
 
 TEST_F(ConfigTest, MissingRequiredIsNamed) {

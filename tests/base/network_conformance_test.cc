@@ -101,7 +101,7 @@ struct Case {
 class NetworkConformanceTest : public ::testing::TestWithParam<Case> {
  protected:
   NetworkConformanceTest() : environment_(GetParam().make()) {
-    auto listener = environment_->server().listen({.host = environment_->server_name(), .port = 0});
+    auto listener = environment_->server().listen({environment_->server_name(), 0});
     CHECK(listener.is_ok()) << listener.status();
     listener_ = std::move(*listener);
   }
@@ -293,17 +293,16 @@ TEST_P(NetworkConformanceTest, APortIsTakenOnceAndFreeAgainAfterClose) {
   const Address address = listener_->address();
   EXPECT_GT(address.port, 0);
   EXPECT_THAT(environment_->server().listen(address), StatusIs(StatusCode::kAlreadyExists));
-  EXPECT_THAT(environment_->server().listen({.host = "203.0.113.7", .port = 0}),
+  EXPECT_THAT(environment_->server().listen({"203.0.113.7", 0}),
               StatusIs(StatusCode::kInvalidArgument));
-  EXPECT_THAT(environment_->server().listen({.host = "no such host", .port = 0}),
+  EXPECT_THAT(environment_->server().listen({"no such host", 0}),
               StatusIs(StatusCode::kInvalidArgument));
   listener_->close();
   EXPECT_OK(environment_->server().listen(address));
 }
 
 TEST_P(NetworkConformanceTest, AnUnknownNameIsNotFound) {
-  EXPECT_THAT(run(connect_status(environment_->client(),
-                                 {.host = "no-such-host.invalid", .port = 1}, in(kLate))),
+  EXPECT_THAT(run(connect_status(environment_->client(), {"no-such-host.invalid", 1}, in(kLate))),
               StatusIs(StatusCode::kNotFound));
 }
 

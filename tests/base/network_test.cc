@@ -9,7 +9,7 @@ using ::perdure::testing::StatusIs;
 
 TEST(AddressTest, ParsesWhatItPrints) {
   ASSERT_OK_AND_ASSIGN(const Address address, Address::parse("node-3.cluster:7001"));
-  EXPECT_EQ(address, (Address{.host = "node-3.cluster", .port = 7001}));
+  EXPECT_EQ(address, (Address("node-3.cluster", 7001)));
   EXPECT_EQ(address.to_string(), "node-3.cluster:7001");
   EXPECT_OK(Address::parse(":0"));
 }
