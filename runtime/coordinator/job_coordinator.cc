@@ -104,10 +104,10 @@ base::Task<void> JobCoordinator::accept_loop() {
   }
 }
 
+// Not a coroutine, and never given a temporary: g++ 12 destroys an aggregate made inside a co_await expression twice.
 template <typename Message>
-base::Task<base::Status> JobCoordinator::send(rpc::MessageChannel& channel, Message message) {
-  co_return co_await channel.send(static_cast<uint16_t>(Message::kType), message.encode(),
-                                  clock_.now() + kMessageTimeout);
+base::Task<base::Status> JobCoordinator::send(rpc::MessageChannel& channel, const Message& message) {
+  return channel.send(static_cast<uint16_t>(Message::kType), message.encode(), clock_.now() + kMessageTimeout);
 }
 
 // One connection, from its first byte to its last.
@@ -138,12 +138,13 @@ base::Task<base::Status> JobCoordinator::admit(rpc::MessageChannel& channel, bas
   if (hello.worker.value() >= members_.size()) co_return base::invalid_argument("no such worker in this job");
   if (members_[hello.worker.value()].channel != nullptr) co_return base::already_exists("worker is here already");
   rank = base::Rank(hello.worker.value());
-  co_return co_await send(channel, rpc::Assignment{.rank = rank,
-                                                   .ranks = options_.ranks,
-                                                   .epoch = base::Epoch(1),
-                                                   .job_toml = options_.job_toml,
-                                                   .job_source = options_.job_source,
-                                                   .overrides = options_.overrides});
+  const rpc::Assignment assignment{.rank = rank,
+                                   .ranks = options_.ranks,
+                                   .epoch = base::Epoch(1),
+                                   .job_toml = options_.job_toml,
+                                   .job_source = options_.job_source,
+                                   .overrides = options_.overrides};
+  co_return co_await send(channel, assignment);
 }
 
 base::Task<base::Status> JobCoordinator::follow(base::Rank rank) {
@@ -204,7 +205,8 @@ base::Task<void> JobCoordinator::broadcast_start() {
 
 base::Task<void> JobCoordinator::say_goodbye() {
   for (Member& member : members_) {
-    const base::Status sent = co_await send(*member.channel, rpc::Goodbye{});
+    const rpc::Goodbye goodbye;
+    const base::Status sent = co_await send(*member.channel, goodbye);
     if (!sent.is_ok()) LOG_WARNING("coordinator", "goodbye not sent", KV("why", sent.to_string()));
   }
 }

@@ -70,7 +70,7 @@ class JobCoordinator {
   base::Task<void> say_goodbye();
   base::Task<void> watch_join();
   template <typename Message>
-  base::Task<base::Status> send(rpc::MessageChannel& channel, Message message);
+  base::Task<base::Status> send(rpc::MessageChannel& channel, const Message& message);
   void fail(base::Status why);
   bool all(bool Member::*flag) const;
 

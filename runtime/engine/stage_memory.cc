@@ -62,7 +62,6 @@ uint32_t first_block(const StageMemoryOptions& o) {
 size_t StageMemory::bytes(const StageMemoryOptions& o) {
   const parallel::ModelConfig& c = o.model->config;
   const auto rows = static_cast<size_t>(rows_of(o));
-  const size_t element = kernels::size_bytes(compute_dtype(o));
   size_t per_slot = padded(rows * static_cast<size_t>(c.width) * 4) + 2 * padded(rows * 4);
   size_t grads = 0;
   for (uint32_t l = o.place.layer_begin; l < o.place.layer_end; ++l) {
@@ -75,12 +74,19 @@ size_t StageMemory::bytes(const StageMemoryOptions& o) {
       grads += static_cast<size_t>(g.buffer.bytes()) * (o.splits_backward ? o.slots : 1);
     }
   }
+  return per_slot * o.slots + grads + scratch_bytes(o);
+}
+
+size_t StageMemory::scratch_bytes(const StageMemoryOptions& o) {
+  const parallel::ModelConfig& c = o.model->config;
+  const auto rows = static_cast<size_t>(rows_of(o));
+  const size_t element = kernels::size_bytes(compute_dtype(o));
   size_t scratch = padded(rows * static_cast<size_t>(c.width) * element) +
                    padded(rows * static_cast<size_t>(c.ffn_width) * element) +
                    padded(static_cast<size_t>(vector_width(c)) * 4) + padded(head_workspace_bytes(o)) +
                    padded(size_t{8} * o.micro_batches_max);
   if (c.family == parallel::Family::kLlama) scratch += padded(static_cast<size_t>(c.context * c.head_size()) * 4);
-  return per_slot * o.slots + grads + scratch;
+  return scratch;
 }
 
 StageMemory::StageMemory(const StageMemoryOptions& options, MemoryCarver& carver) : options_(options) {

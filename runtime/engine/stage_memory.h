@@ -75,6 +75,7 @@ class StageMemory {
   kernels::Tensor loss(uint32_t index) const;  // f64 [1]
 
   static size_t bytes(const StageMemoryOptions& options);
+  static size_t scratch_bytes(const StageMemoryOptions& options);  // the part of it that is scratch
 
  private:
   size_t at(uint32_t slot, uint32_t layer) const;

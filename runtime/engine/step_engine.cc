@@ -386,6 +386,10 @@ size_t engine_bytes(const EngineOptions& options) {
          padded(options.model.tensors.size() * sizeof(double));
 }
 
+size_t engine_scratch_bytes(const EngineOptions& options) {
+  return StageMemory::scratch_bytes(memory_options(options));
+}
+
 base::Result<std::unique_ptr<StepEngine>> StepEngine::create(EngineOptions options, kernels::Device& device,
                                                              collective::Fabric& fabric) {
   CHECK_EQ(fabric.rank(), options.rank);

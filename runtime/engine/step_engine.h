@@ -89,5 +89,7 @@ class StepEngine {
 
 // Bytes that the engine of this rank will allocate on its device.
 size_t engine_bytes(const EngineOptions& options);
+// The part of it that is neither model state nor activations: scratch of the layers.
+size_t engine_scratch_bytes(const EngineOptions& options);
 
 }  // namespace perdure::runtime::engine

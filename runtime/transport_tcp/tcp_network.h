@@ -1,5 +1,6 @@
 #pragma once
-// TcpNetwork: base/network.h over TCP sockets. The control plane uses it; gradients travel by UCX or NCCL.
+// TcpNetwork: base/network.h over TCP sockets. The control plane uses it; gradients travel by UCX
+// or NCCL.
 
 #include <cstddef>
 #include <memory>
@@ -12,14 +13,15 @@
 namespace perdure::runtime::transport_tcp {
 
 struct TcpOptions {
-  // A stream whose bytes stay unacknowledged for so long is cut. TCP's own patience is 15 minutes, and a
-  // partition raises no error before; heartbeats of the layer above find a silent peer earlier.
+  // A stream whose bytes stay unacknowledged for so long is cut. TCP's own patience is 15 minutes,
+  // and a partition raises no error before; heartbeats of the layer above find a silent peer
+  // earlier.
   base::Nanos unacknowledged_max = base::Nanos(20'000'000'000);
   int backlog = 128;
 };
 
-// Everything runs on the executor's thread. `clock` belongs to the same component and outlives the network,
-// as do its listeners and channels.
+// Everything runs on the executor's thread. `clock` belongs to the same component and outlives the
+// network, as do its listeners and channels.
 class TcpNetwork final : public base::Network {
  public:
   TcpNetwork(base::Executor executor, base::Clock& clock, const TcpOptions& options = {});

@@ -75,7 +75,7 @@ class Worker {
   base::Task<void> watch_coordinator();
   base::Task<base::Result<rpc::Frame>> expect(rpc::MessageType type, base::Nanos deadline);
   template <typename Message>
-  base::Task<base::Status> send(Message message);
+  base::Task<base::Status> send(const Message& message);
   void engine_thread();
   void engine_done(base::Status status);
 

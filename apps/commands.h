@@ -1,0 +1,27 @@
+#pragma once
+// The subcommands of `perdure`. Each adds itself to the command line and runs when it was chosen. Results are exit
+// codes: 0 done, 2 wrong input, 3 stopped by failure.
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "base/status.h"
+
+namespace perdure::apps {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitWrongInput = 2;
+inline constexpr int kExitFailure = 3;
+
+// Set by the chosen subcommand.
+using Action = std::function<int()>;
+
+void add_data_command(CLI::App& app, Action& action);
+void add_train_command(CLI::App& app, Action& action);
+void add_worker_command(CLI::App& app, Action& action);
+void add_keys_command(CLI::App& app, Action& action);
+
+// Prints "perdure: <text>" and gives the exit code that the status stands for.
+int report_error(const base::Status& status);
+
+}  // namespace perdure::apps

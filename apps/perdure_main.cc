@@ -1,0 +1,47 @@
+// perdure: one binary, a subcommand for each thing to do.
+
+#include <cstdio>
+
+#include "apps/commands.h"
+
+namespace perdure::apps {
+
+int report_error(const base::Status& status) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "perdure: %s\n", status.message().c_str());
+  switch (status.code()) {
+    case base::StatusCode::kInvalidArgument:
+    case base::StatusCode::kNotFound:
+    case base::StatusCode::kAlreadyExists:
+    case base::StatusCode::kFailedPrecondition: return kExitWrongInput;
+    default: return kExitFailure;
+  }
+}
+
+}  // namespace perdure::apps
+
+int main(int argc, char** argv) {
+  using namespace perdure::apps;
+  CLI::App app("Perdure trains large language models and goes on while workers crash.");
+  app.name("perdure");
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  perdure data prepare --tokenizer byte corpus.txt --out data/corpus\n"
+      "  perdure train examples/tiny.toml\n"
+      "  perdure train examples/kjv.toml --set layout.pipelines=2 --set layout.stages=2 --out runs/kjv\n"
+      "\n"
+      "Exit codes: 0 done, 2 wrong input, 3 stopped by a failure.");
+  Action action;
+  add_train_command(app, action);
+  add_data_command(app, action);
+  add_keys_command(app, action);
+  add_worker_command(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? kExitDone : kExitWrongInput;
+  }
+  return action();
+}
