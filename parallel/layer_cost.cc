@@ -3,9 +3,15 @@
 namespace perdure::parallel {
 namespace {
 
-// One matrix product of a layer: y[R, N] = x[R, K] W^T.
-void add_linear(LayerCost& cost, double rows, double in, double out) {
-  const double flops = 2.0 * rows * in * out;
+// One matrix product of a layer: y[rows, out] = x[rows, in] W^T.
+struct Linear {
+  double rows;
+  double in;
+  double out;
+};
+
+void add_linear(LayerCost& cost, const Linear& linear) {
+  const double flops = 2.0 * linear.rows * linear.in * linear.out;
   cost.forward_flops += flops;
   cost.backward_input_flops += flops;
   cost.backward_weight_flops += flops;
@@ -18,8 +24,8 @@ void add_elements(LayerCost& cost, double elements) {
 }
 
 // Causal: half of the score matrix. Backward has five products where forward has two.
-void add_attention(LayerCost& cost, double rows, double context, double width) {
-  const double one_product = rows * context * width;
+void add_attention(LayerCost& cost, const ModelConfig& c, double rows) {
+  const double one_product = rows * static_cast<double>(c.context * c.width);
   cost.forward_flops += 2.0 * one_product;
   cost.backward_input_flops += 5.0 * one_product;
 }
@@ -29,11 +35,11 @@ void add_block(LayerCost& cost, const ModelConfig& c, double rows) {
   const double ffn = static_cast<double>(c.ffn_width);
   const double ffn_in = c.family == Family::kGpt2 ? ffn : 2.0 * ffn;
   const double qkv = static_cast<double>((c.heads + 2 * c.kv_heads) * c.head_size());
-  add_linear(cost, rows, width, qkv);
-  add_linear(cost, rows, width, width);
-  add_linear(cost, rows, width, ffn_in);
-  add_linear(cost, rows, ffn, width);
-  add_attention(cost, rows, static_cast<double>(c.context), width);
+  add_linear(cost, {.rows = rows, .in = width, .out = qkv});
+  add_linear(cost, {.rows = rows, .in = width, .out = width});
+  add_linear(cost, {.rows = rows, .in = width, .out = ffn_in});
+  add_linear(cost, {.rows = rows, .in = ffn, .out = width});
+  add_attention(cost, c, rows);
   // two norms, two residuals, rotary, gate
   add_elements(cost, rows * (4.0 * width + qkv + ffn_in));
 }
@@ -43,7 +49,7 @@ void add_block(LayerCost& cost, const ModelConfig& c, double rows) {
 void add_head(LayerCost& cost, const ModelConfig& c, double rows) {
   const double width = static_cast<double>(c.width);
   const double vocabulary = static_cast<double>(c.vocabulary);
-  add_linear(cost, rows, width, vocabulary);
+  add_linear(cost, {.rows = rows, .in = width, .out = vocabulary});
   cost.backward_input_flops += 2.0 * rows * width * vocabulary;
   add_elements(cost, rows * (width + vocabulary));
 }

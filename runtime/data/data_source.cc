@@ -17,7 +17,7 @@ Status check_file(const TokenFile& file, const DataSourceOptions& options) {
         std::to_string(options.vocabulary) + "; set model.vocabulary to at least " +
         std::to_string(info.vocabulary) + " (tokenizer " + info.tokenizer + ")");
   }
-  if (count_samples(info.token_count, options.context) == 0) {
+  if (count_samples({.tokens = info.token_count, .context = options.context}) == 0) {
     return base::invalid_argument(
         file.name() + ": has " + std::to_string(info.token_count) +
         " tokens, one sample needs model.context + 1 = " + std::to_string(options.context + 1));
@@ -40,10 +40,14 @@ DataSource::DataSource(TokenFile training, std::optional<TokenFile> evaluation,
     : training_(std::move(training)),
       evaluation_(std::move(evaluation)),
       options_(options),
-      order_(count_samples(training_.info().token_count, options.context), options.seed) {}
+      order_({.samples = count_samples(
+                  {.tokens = training_.info().token_count, .context = options.context}),
+              .seed = options.seed}) {}
 
 uint64_t DataSource::evaluation_samples() const {
-  return evaluation_ ? count_samples(evaluation_->info().token_count, options_.context) : 0;
+  return evaluation_ ? count_samples(
+                           {.tokens = evaluation_->info().token_count, .context = options_.context})
+                     : 0;
 }
 
 void DataSource::fill_sample(const TokenFile& file, uint64_t sample, std::span<int32_t> tokens,

@@ -11,20 +11,27 @@ namespace perdure::runtime::data {
 
 // Non-overlapping windows of context + 1 tokens at stride context: the last token of one window is
 // the first of the next, where it is only a target. 0 when there are too few tokens.
-uint64_t count_samples(uint64_t tokens, uint64_t context);
+struct SampleWindows {
+  uint64_t tokens = 0;
+  uint64_t context = 1;
+};
+uint64_t count_samples(const SampleWindows& windows);
 
 class SampleOrder {
  public:
+  struct Options {
+    uint64_t samples = 0;
+    uint64_t seed = 0;
+  };
   // CHECKs samples > 0.
-  SampleOrder(uint64_t samples, uint64_t seed);
+  explicit SampleOrder(const Options& options);
 
   uint64_t sample(uint64_t global_sample) const;
-  uint64_t data_epoch(uint64_t global_sample) const { return global_sample / samples_; }
-  uint64_t samples() const { return samples_; }
+  uint64_t data_epoch(uint64_t global_sample) const { return global_sample / options_.samples; }
+  uint64_t samples() const { return options_.samples; }
 
  private:
-  uint64_t samples_;
-  uint64_t seed_;
+  Options options_;
 };
 
 }  // namespace perdure::runtime::data

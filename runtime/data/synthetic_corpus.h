@@ -10,7 +10,7 @@ namespace perdure::runtime::data {
 
 struct SyntheticOptions {
   uint64_t tokens = 65536;
-  uint64_t skip = 0;  // tokens of the same text that come before
+  uint64_t skip = 0;          // tokens of the same text that come before
   uint32_t vocabulary = 256;  // the text uses at most 64 of it, printable ASCII where there is room
   uint64_t seed = 0;
 };

@@ -53,7 +53,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;
+  CHECK_EQ(::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()), 0);
 }
 
 }  // namespace perdure::runtime::data

@@ -224,6 +224,10 @@ TEST_F(MakeTokenizerTest, NeedsItsFiles) {
   spec.vocab_bpe = write("vocab.bpe", toy.merges);
   EXPECT_THAT(make_tokenizer(files_, spec),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("needs --encoder-json")));
+  spec.encoder_json = write("huge.json", "{");
+  std::filesystem::resize_file(spec.encoder_json, (64 << 20) + 1);
+  EXPECT_THAT(make_tokenizer(files_, spec),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("huge.json")));
   spec.encoder_json = write("encoder.json", toy.table.dump());
   EXPECT_EQ(make_tokenizer(files_, spec).value()->vocabulary(), 257u);
 }

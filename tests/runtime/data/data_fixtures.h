@@ -46,65 +46,89 @@ class TempDirTest : public ::testing::Test {
   std::filesystem::path dir_;
 };
 
+// Passes everything on.
+class ForwardingFile : public base::File {
+ public:
+  explicit ForwardingFile(std::unique_ptr<base::File> below) : below_(std::move(below)) {}
+  base::Result<size_t> pread(uint64_t offset, base::MutableByteSpan buffer) override {
+    return below_->pread(offset, buffer);
+  }
+  base::Status pwrite(uint64_t offset, base::ByteSpan bytes) override {
+    return below_->pwrite(offset, bytes);
+  }
+  base::Status append(base::ByteSpan bytes) override { return below_->append(bytes); }
+  base::Status sync() override { return below_->sync(); }
+  base::Result<uint64_t> size() const override { return below_->size(); }
+  base::Status truncate(uint64_t size_bytes) override { return below_->truncate(size_bytes); }
+  base::Status close() override { return below_->close(); }
+
+ private:
+  std::unique_ptr<base::File> below_;
+};
+
+class ForwardingFiles : public base::FileSystem {
+ public:
+  explicit ForwardingFiles(base::FileSystem& below) : below_(below) {}
+  base::Result<std::unique_ptr<base::File>> open(std::string_view path,
+                                                 base::OpenMode mode) override {
+    return below_.open(path, mode);
+  }
+  base::Result<base::FileInfo> stat(std::string_view path) override { return below_.stat(path); }
+  base::Status rename(const base::RenamePaths& paths) override { return below_.rename(paths); }
+  base::Status remove(std::string_view path) override { return below_.remove(path); }
+  base::Status make_dirs(std::string_view path) override { return below_.make_dirs(path); }
+  base::Result<std::vector<std::string>> list(std::string_view path) override {
+    return below_.list(path);
+  }
+  base::Status sync_dir(std::string_view path) override { return below_.sync_dir(path); }
+
+ private:
+  base::FileSystem& below_;
+};
+
 // Passes calls on until the nth changing call, which fails, as all after it do: a disk that is
 // full.
-class FullDiskFiles final : public base::FileSystem {
+class FullDiskFiles final : public ForwardingFiles {
  public:
-  FullDiskFiles(base::FileSystem& below, int calls) : below_(below), calls_left_(calls) {}
+  FullDiskFiles(base::FileSystem& below, int calls) : ForwardingFiles(below), calls_left_(calls) {}
 
   bool was_full() const { return calls_left_ < 0; }
 
   base::Result<std::unique_ptr<base::File>> open(std::string_view path,
                                                  base::OpenMode mode) override {
     if (mode != base::OpenMode::kRead) RETURN_IF_ERROR(spend());
-    ASSIGN_OR_RETURN(std::unique_ptr<base::File> file, below_.open(path, mode));
-    return std::unique_ptr<base::File>(std::make_unique<FullDiskFile>(*this, std::move(file)));
+    ASSIGN_OR_RETURN(std::unique_ptr<base::File> file, ForwardingFiles::open(path, mode));
+    return std::unique_ptr<base::File>(std::make_unique<DiskFile>(*this, std::move(file)));
   }
-  base::Result<base::FileInfo> stat(std::string_view path) override { return below_.stat(path); }
   base::Status rename(const base::RenamePaths& paths) override {
     RETURN_IF_ERROR(spend());
-    return below_.rename(paths);
+    return ForwardingFiles::rename(paths);
   }
-  base::Status remove(std::string_view path) override { return below_.remove(path); }
   base::Status make_dirs(std::string_view path) override {
     RETURN_IF_ERROR(spend());
-    return below_.make_dirs(path);
-  }
-  base::Result<std::vector<std::string>> list(std::string_view path) override {
-    return below_.list(path);
+    return ForwardingFiles::make_dirs(path);
   }
   base::Status sync_dir(std::string_view path) override {
     RETURN_IF_ERROR(spend());
-    return below_.sync_dir(path);
+    return ForwardingFiles::sync_dir(path);
   }
 
  private:
-  class FullDiskFile final : public base::File {
+  class DiskFile final : public ForwardingFile {
    public:
-    FullDiskFile(FullDiskFiles& disk, std::unique_ptr<base::File> file)
-        : disk_(disk), file_(std::move(file)) {}
-    base::Result<size_t> pread(uint64_t offset, base::MutableByteSpan buffer) override {
-      return file_->pread(offset, buffer);
-    }
+    DiskFile(FullDiskFiles& disk, std::unique_ptr<base::File> below)
+        : ForwardingFile(std::move(below)), disk_(disk) {}
     base::Status pwrite(uint64_t offset, base::ByteSpan bytes) override {
       RETURN_IF_ERROR(disk_.spend());
-      return file_->pwrite(offset, bytes);
-    }
-    base::Status append(base::ByteSpan bytes) override {
-      RETURN_IF_ERROR(disk_.spend());
-      return file_->append(bytes);
+      return ForwardingFile::pwrite(offset, bytes);
     }
     base::Status sync() override {
       RETURN_IF_ERROR(disk_.spend());
-      return file_->sync();
+      return ForwardingFile::sync();
     }
-    base::Result<uint64_t> size() const override { return file_->size(); }
-    base::Status truncate(uint64_t size_bytes) override { return file_->truncate(size_bytes); }
-    base::Status close() override { return file_->close(); }
 
    private:
     FullDiskFiles& disk_;
-    std::unique_ptr<base::File> file_;
   };
 
   base::Status spend() {
@@ -116,8 +140,28 @@ class FullDiskFiles final : public base::FileSystem {
     return base::resource_exhausted("disk is full");
   }
 
-  base::FileSystem& below_;
   int calls_left_;
+};
+
+// Says of each file that it is longer than it is, as if it shrank after the question.
+class LongerFiles final : public ForwardingFiles {
+ public:
+  using ForwardingFiles::ForwardingFiles;
+  base::Result<std::unique_ptr<base::File>> open(std::string_view path,
+                                                 base::OpenMode mode) override {
+    ASSIGN_OR_RETURN(std::unique_ptr<base::File> file, ForwardingFiles::open(path, mode));
+    return std::unique_ptr<base::File>(std::make_unique<LongerFile>(std::move(file)));
+  }
+
+ private:
+  class LongerFile final : public ForwardingFile {
+   public:
+    using ForwardingFile::ForwardingFile;
+    base::Result<uint64_t> size() const override {
+      ASSIGN_OR_RETURN(const uint64_t size_bytes, ForwardingFile::size());
+      return size_bytes + 10;
+    }
+  };
 };
 
 }  // namespace perdure::testing

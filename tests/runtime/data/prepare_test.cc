@@ -110,6 +110,22 @@ TEST_F(PrepareTest, RefusesWrongInput) {
   EXPECT_FALSE(exists("out"));
 }
 
+TEST_F(PrepareTest, AnOldPartThatCannotBeRemovedIsNamed) {
+  std::filesystem::create_directories(path("out/deep/val.tokens/full"));
+  PrepareOptions o = options("0123456789");
+  o.val_fraction = 0.0;
+  EXPECT_FALSE(prepare(o).is_ok());
+  EXPECT_THAT(prepare(o).status().message(), HasSubstr("val.tokens"));
+}
+
+TEST_F(PrepareTest, ACorpusThatShrinksIsNoticed) {
+  const PrepareOptions o = options("0123456789");
+  testing::LongerFiles files(files_);
+  EXPECT_THAT(prepare_data(files, o, nullptr),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("corpus.txt: became shorter")));
+  EXPECT_FALSE(exists("out/deep/train.tokens"));
+}
+
 TEST_F(PrepareTest, OutputThatCannotBeWrittenIsNamed) {
   PrepareOptions o = options("0123456789");
   o.out_dir = write("a_file", "x");

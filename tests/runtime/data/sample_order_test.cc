@@ -11,16 +11,16 @@ namespace perdure::runtime::data {
 namespace {
 
 TEST(SampleOrderTest, CountsWindowsThatShareABorderToken) {
-  EXPECT_EQ(count_samples(0, 4), 0u);
-  EXPECT_EQ(count_samples(4, 4), 0u);
-  EXPECT_EQ(count_samples(5, 4), 1u);
-  EXPECT_EQ(count_samples(8, 4), 1u);
-  EXPECT_EQ(count_samples(9, 4), 2u);
+  EXPECT_EQ(count_samples({.tokens = 0, .context = 4}), 0u);
+  EXPECT_EQ(count_samples({.tokens = 4, .context = 4}), 0u);
+  EXPECT_EQ(count_samples({.tokens = 5, .context = 4}), 1u);
+  EXPECT_EQ(count_samples({.tokens = 8, .context = 4}), 1u);
+  EXPECT_EQ(count_samples({.tokens = 9, .context = 4}), 2u);
 }
 
 TEST(SampleOrderTest, EveryDataEpochHasEverySampleOnce) {
   for (const uint64_t samples : {1u, 2u, 3u, 7u, 64u, 100u, 257u}) {
-    const SampleOrder order(samples, testing::test_seed());
+    const SampleOrder order({.samples = samples, .seed = testing::test_seed()});
     std::set<std::vector<uint64_t>> orders;
     for (uint64_t epoch = 0; epoch < 5; ++epoch) {
       std::vector<uint64_t> seen;
@@ -37,8 +37,8 @@ TEST(SampleOrderTest, EveryDataEpochHasEverySampleOnce) {
 }
 
 TEST(SampleOrderTest, SeedsGiveOtherOrders) {
-  const SampleOrder a(1000, 1);
-  const SampleOrder b(1000, 2);
+  const SampleOrder a({.samples = 1000, .seed = 1});
+  const SampleOrder b({.samples = 1000, .seed = 2});
   int equal = 0;
   for (uint64_t i = 0; i < 1000; ++i) equal += a.sample(i) == b.sample(i) ? 1 : 0;
   EXPECT_LT(equal, 20);
@@ -46,7 +46,7 @@ TEST(SampleOrderTest, SeedsGiveOtherOrders) {
 
 // Part of the promise that a job goes on as it began: the order may not change with the program.
 TEST(SampleOrderTest, TheOrderIsFixedForever) {
-  const SampleOrder order(10, 42);
+  const SampleOrder order({.samples = 10, .seed = 42});
   std::vector<uint64_t> first;
   for (uint64_t i = 0; i < 20; ++i) first.push_back(order.sample(i));
   EXPECT_EQ(first,
@@ -66,7 +66,7 @@ std::vector<uint64_t> step_samples(const SampleOrder& order, DataCursor cursor, 
 }
 
 TEST(SampleOrderTest, GrowingFromOneWorkerToTwoLosesNothing) {
-  const SampleOrder order(24, 7);
+  const SampleOrder order({.samples = 24, .seed = 7});
   DataCursor cursor;
   std::multiset<uint64_t> seen;
   for (int step = 0; step < 6; ++step) {
@@ -78,13 +78,13 @@ TEST(SampleOrderTest, GrowingFromOneWorkerToTwoLosesNothing) {
 }
 
 TEST(SampleOrderTest, ResumingTwiceInOneEpochGoesOnWhereItWas) {
-  const SampleOrder whole(100, 3);
+  const SampleOrder whole({.samples = 100, .seed = 3});
   std::vector<uint64_t> uninterrupted;
   for (uint64_t g = 0; g < 60; ++g) uninterrupted.push_back(whole.sample(g));
   std::vector<uint64_t> resumed;
   DataCursor committed;
   for (const uint64_t steps : {3u, 5u, 7u}) {  // three lives of the job
-    const SampleOrder order(100, 3);
+    const SampleOrder order({.samples = 100, .seed = 3});
     for (uint64_t step = 0; step < steps; ++step) {
       (void)step_samples(order, committed, 4, 2);  // a step that is not committed leaves no trace
       for (const uint64_t s : step_samples(order, committed, 4, 1 + step % 3)) {
@@ -97,13 +97,15 @@ TEST(SampleOrderTest, ResumingTwiceInOneEpochGoesOnWhereItWas) {
 }
 
 TEST(SampleOrderTest, BatchesMayBeLargerThanTheData) {
-  const SampleOrder order(3, 1);
+  const SampleOrder order({.samples = 3, .seed = 1});
   const std::vector<uint64_t> samples = step_samples(order, {}, 8, 4);
   EXPECT_EQ(samples.size(), 8u);
   for (uint64_t s = 0; s < 3; ++s) EXPECT_GE(std::count(samples.begin(), samples.end(), s), 2);
 }
 
-TEST(SampleOrderDeathTest, NeedsSamples) { EXPECT_DEATH((void)SampleOrder(0, 1), "check failed"); }
+TEST(SampleOrderDeathTest, NeedsSamples) {
+  EXPECT_DEATH((void)SampleOrder({.samples = 0}), "check failed");
+}
 
 }  // namespace
 }  // namespace perdure::runtime::data

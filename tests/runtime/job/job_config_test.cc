@@ -23,10 +23,7 @@ synthetic_tokens = 4096
 micro_batches = 8
 )";
 
-TEST(JobConfigTest, ReadsEveryKey) {
-  JobConfig job;
-  ASSERT_OK(load_job(R"(
-[model]
+constexpr std::string_view kEveryKey = R"([model]
 family = "gpt2"
 layers = 3
 width = 96
@@ -73,8 +70,11 @@ device = "reference"
 transport = "tcp"
 port = 7001
 step_timeout_s = 5
-)",
-                     "job.toml", {}, &job));
+)";
+
+TEST(JobConfigTest, ReadsEveryKey) {
+  JobConfig job;
+  ASSERT_OK(load_job(kEveryKey, "job.toml", {}, &job));
   EXPECT_EQ(job.model.family, parallel::Family::kGpt2);
   EXPECT_EQ(job.model.layers, 3);
   EXPECT_EQ(job.model.kv_heads, 6);
