@@ -1,0 +1,13 @@
+#pragma once
+// What this machine can do at most, measured in the same run as what is compared with it.
+
+namespace perdure::bench {
+
+// GFLOP/s of f32 fused multiply-adds that are independent and in registers.
+double measure_fma_peak_gflops(int threads);
+
+// GB/s of reading and writing arrays much larger than the caches: y[i] += x[i], 12 bytes an
+// element.
+double measure_memory_gbytes(int threads);
+
+}  // namespace perdure::bench
