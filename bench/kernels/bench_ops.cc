@@ -1,6 +1,6 @@
 // Time of each op at the sizes of a small GPT, beside the limits of the machine measured in the
 // same run.
-//   bench_ops [threads] [f32|bf16] [rows] [width] [heads] [time] [vocabulary]
+//   bench_ops [threads] [f32|bf16] [rows] [width] [heads] [time] [vocabulary] [wall|cpu]
 
 #include <atomic>
 #include <cmath>
@@ -22,6 +22,7 @@ using namespace kernels;  // NOLINT: a benchmark of that folder
 struct Sizes {
   int threads = 2;
   DType dtype = DType::kF32;
+  ClockOptions clock;
   int64_t rows = 256, width = 768, heads = 12, time = 64, vocabulary = 50257;
 };
 
@@ -29,8 +30,8 @@ class OpsBenchmark {
  public:
   OpsBenchmark(Device& device, const Sizes& sizes)
       : ops_(device.ops()), stream_(std::move(device.make_stream()).value()), n_(sizes) {
-    peak_ = measure_fma_peak_gflops(n_.threads);
-    memory_ = measure_memory_gbytes(n_.threads);
+    peak_ = measure_fma_peak_gflops(n_.threads, n_.clock);
+    memory_ = measure_memory_gbytes(n_.threads, n_.clock);
     std::printf("limits: %.0f GFLOP/s f32, %.1f GB/s\n\n", peak_, memory_);
     std::printf("%-34s %10s %10s %9s %7s\n", "op", "best us", "median us", "rate", "limit");
   }
@@ -48,14 +49,14 @@ class OpsBenchmark {
  private:
   template <typename Fn>
   void compute(const std::string& name, double flops, Fn&& f) {
-    const Timing t = measure(f);
+    const Timing t = measure(f, n_.clock);
     const double rate = flops / t.best_seconds * 1e-9;
     std::printf("%-34s %10.1f %10.1f %6.0f GF %6.0f%%\n", name.c_str(), t.best_seconds * 1e6,
                 t.median_seconds * 1e6, rate, 100.0 * rate / peak_);
   }
   template <typename Fn>
   void move(const std::string& name, double bytes, Fn&& f) {
-    const Timing t = measure(f);
+    const Timing t = measure(f, n_.clock);
     const double rate = bytes / t.best_seconds * 1e-9;
     std::printf("%-34s %10.1f %10.1f %6.1f GB %6.0f%%\n", name.c_str(), t.best_seconds * 1e6,
                 t.median_seconds * 1e6, rate, 100.0 * rate / memory_);
@@ -275,6 +276,8 @@ int run(int argc, char** argv) {
   sizes.heads = argument(argc, argv, 5, sizes.heads);
   sizes.time = argument(argc, argv, 6, sizes.time);
   sizes.vocabulary = argument(argc, argv, 7, sizes.vocabulary);
+  const bool cpu_time = argc > 8 && std::strcmp(argv[8], "cpu") == 0;
+  sizes.clock = {cpu_time ? Clock::kCpu : Clock::kWall, sizes.threads};
   auto device = select::make_device("cpu", {.threads = sizes.threads});
   CHECK(device.is_ok()) << device.status();
   std::printf("%s\n%s, rows %lld, width %lld, heads %lld, time %lld, vocabulary %lld\n",

@@ -1,13 +1,18 @@
 #include "bench/kernels/bench_support.h"
 
+#include <ctime>
+
 namespace perdure::bench {
 
 using kernels::BF16;
 using kernels::DType;
 using kernels::Tensor;
 
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+double now_seconds(const ClockOptions& options) {
+  timespec now{};
+  ::clock_gettime(options.clock == Clock::kWall ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID, &now);
+  const double seconds = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+  return options.clock == Clock::kWall ? seconds : seconds / options.threads;
 }
 
 std::byte* Operands::allocate(size_t bytes) {

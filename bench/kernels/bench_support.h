@@ -12,23 +12,30 @@
 
 namespace perdure::bench {
 
-double now_seconds();
+// kWall is what users wait for. kCpu counts the CPU seconds of the process, divided by its threads:
+// what the wall clock would show if the cores were not shared with other programs.
+enum class Clock { kWall, kCpu };
+struct ClockOptions {
+  Clock clock = Clock::kWall;
+  int threads = 1;
+};
+double now_seconds(const ClockOptions& options = {});
 
 struct Timing {
   double best_seconds = 1e30;
   double median_seconds = 0.0;
 };
 
-// Runs f until `seconds` have passed, at least 5 times, after one run that does not count.
+// Runs f for a quarter of a second, at least 5 times, after one run that does not count.
 template <typename Fn>
-Timing measure(Fn&& f, double seconds = 0.25) {
+Timing measure(Fn&& f, const ClockOptions& clock = {}) {
   f();
   std::vector<double> times;
-  const double end = now_seconds() + seconds;
+  const double end = now_seconds() + 0.25;
   while (times.size() < 5 || (now_seconds() < end && times.size() < 2000)) {
-    const double begin = now_seconds();
+    const double begin = now_seconds(clock);
     f();
-    times.push_back(now_seconds() - begin);
+    times.push_back(now_seconds(clock) - begin);
   }
   std::sort(times.begin(), times.end());
   return {times.front(), times[times.size() / 2]};

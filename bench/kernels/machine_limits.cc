@@ -9,16 +9,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <thread>
 #include <vector>
 
 namespace perdure::bench {
 namespace {
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 volatile float g_sink;
 
@@ -27,7 +22,8 @@ volatile float g_sink;
 double fma_chains(long rounds) {
   __m512 a = _mm512_set1_ps(0.1f), b = _mm512_set1_ps(0.2f), c = _mm512_set1_ps(0.3f);
   __m512 d = _mm512_set1_ps(0.4f), e = _mm512_set1_ps(0.5f), f = _mm512_set1_ps(0.6f);
-  __m512 g = a, h = b, i = c, j = d, k = e, l = f;
+  __m512 g = _mm512_set1_ps(0.7f), h = _mm512_set1_ps(0.8f), i = _mm512_set1_ps(0.9f);
+  __m512 j = _mm512_set1_ps(1.1f), k = _mm512_set1_ps(1.2f), l = _mm512_set1_ps(1.3f);
   const __m512 x = _mm512_set1_ps(0.999f);
   const __m512 y = _mm512_set1_ps(0.001f);
   for (long r = 0; r < rounds; ++r) {
@@ -58,34 +54,34 @@ bool has_avx512() { return false; }
 
 // Runs f on all threads at once; best time of a few.
 template <typename Fn>
-double best_time(int threads, Fn&& f) {
+double best_time(int threads, const ClockOptions& clock, Fn&& f) {
   double best = 1e30;
   for (int repeat = 0; repeat < 5; ++repeat) {
     std::vector<std::thread> others;
-    const double begin = seconds();
+    const double begin = now_seconds(clock);
     for (int t = 1; t < threads; ++t) others.emplace_back([&f, t] { f(t); });
     f(0);
     for (std::thread& other : others) other.join();
-    best = std::min(best, seconds() - begin);
+    best = std::min(best, now_seconds(clock) - begin);
   }
   return best;
 }
 
 }  // namespace
 
-double measure_fma_peak_gflops(int threads) {
+double measure_fma_peak_gflops(int threads, const ClockOptions& clock) {
   if (!has_avx512()) return 0.0;
   constexpr long kRounds = 4000000;
-  const double time = best_time(threads, [](int) { fma_chains(kRounds); });
+  const double time = best_time(threads, clock, [](int) { fma_chains(kRounds); });
   return 12.0 * 32.0 * kRounds * threads / time * 1e-9;
 }
 
-double measure_memory_gbytes(int threads) {
+double measure_memory_gbytes(int threads, const ClockOptions& clock) {
   constexpr size_t kElements = size_t{16} << 20;
   std::vector<std::vector<float>> x(static_cast<size_t>(threads),
                                     std::vector<float>(kElements, 1.0f));
   std::vector<std::vector<float>> y = x;
-  const double time = best_time(threads, [&](int t) {
+  const double time = best_time(threads, clock, [&](int t) {
     float* to = y[static_cast<size_t>(t)].data();
     const float* from = x[static_cast<size_t>(t)].data();
     for (size_t i = 0; i < kElements; ++i) to[i] += from[i];
