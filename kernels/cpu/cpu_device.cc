@@ -32,9 +32,10 @@ class CpuDevice final : public HostDevice {
 
 }  // namespace
 
-// Room for the attention backward of 4096 x 128 heads, and for the f32 copies of bf16 panels.
+// Per thread: the attention backward of 4096 x 128 heads, or the f32 copies of bf16 panels. For
+// all: dense copies of strided operands.
 size_t default_workspace_bytes(int threads) {
-  return (size_t{16} << 20) + static_cast<size_t>(threads) * (size_t{20} << 20);
+  return (size_t{32} << 20) + static_cast<size_t>(threads) * (size_t{16} << 20);
 }
 
 base::Result<std::unique_ptr<Device>> make_cpu_device(const DeviceOptions& options,

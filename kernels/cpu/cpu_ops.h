@@ -66,10 +66,6 @@ class CpuOps final : public Ops {
 
  private:
   struct PanelRun;  // matmul.cc
-  struct PanelTarget {
-    void* c;
-    const float* bias;
-  };
   struct TileResult {
     const float* data;  // [rows, cols] dense: rows from `row`, columns from `col` of the result
     int64_t row, col, rows, cols;
@@ -77,9 +73,9 @@ class CpuOps final : public Ops {
 
   void norm_forward(const NormArgs& args, NormKind kind);
   void norm_backward(const NormGradArgs& args, NormKind kind);
-  PanelRun prepare_panels(const MatmulArgs& args, const MatmulShape& shape, ProductKey key);
-  void run_panel(const MatmulArgs& args, const PanelRun& run, int64_t index, int thread,
-                 const PanelTarget& target);
+  Tensor make_dense(const Tensor& x);
+  PanelRun prepare_panels(const MatmulArgs& args, const MatmulShape& shape);
+  TileResult run_panel(const PanelRun& run, int64_t index, int thread);
   template <typename Fn>
   void run_tiles(const MatmulArgs& args, const MatmulShape& shape, Fn&& f);
 

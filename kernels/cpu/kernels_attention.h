@@ -34,10 +34,12 @@ struct RowBlock {
   int64_t row, rows, keys;
 };
 
+enum class TilePlace { kBelowDiagonal, kOnDiagonal };
+
 // The blocks of a tile with `rows` valid queries; calls f(block).
 template <class Fn>
-inline __attribute__((always_inline)) void for_row_blocks(int64_t rows, bool diagonal, Fn&& f) {
-  if (!diagonal) {
+inline __attribute__((always_inline)) void for_row_blocks(int64_t rows, TilePlace place, Fn&& f) {
+  if (place == TilePlace::kBelowDiagonal) {
     f(RowBlock{0, rows, kAttentionTile});
     return;
   }
@@ -106,11 +108,12 @@ void attention_forward(const AttentionPiece& p) {
   for (int64_t begin = 0; begin <= p.query_begin; begin += kTile) {
     const int64_t keys = p.time - begin < kTile ? p.time - begin : kTile;
     const bool diagonal = begin == p.query_begin;
+    const TilePlace place = diagonal ? TilePlace::kOnDiagonal : TilePlace::kBelowDiagonal;
     const auto* k = static_cast<const T*>(p.k) + begin * p.k_stride;
     const auto* v = static_cast<const T*>(p.v) + begin * p.v_stride;
     pack_transposed<V>(k, p.k_stride, keys, kTile, p.head_size, key, kTile);
     pack_rows<V>(v, p.v_stride, keys, kTile, p.head_size, 1.0f, value);
-    for_row_blocks(rows, diagonal, [&](const RowBlock& block) {
+    for_row_blocks(rows, place, [&](const RowBlock& block) {
       float* part = scores + block.row * kTile;
       tile_product<V>({block.rows, block.keys, p.head_size, query + block.row * width, width, 1,
                        key, kTile, part, kTile, 0});
@@ -182,7 +185,8 @@ void backward_tile(const AttentionPiece& p, const BackwardScratch& s, const floa
   const int64_t width = round_up_to_lanes<V>(p.head_size);
   const int64_t rows = p.time - q0 < kTile ? p.time - q0 : kTile;
   const bool diagonal = q0 == k0;
-  for_row_blocks(rows, diagonal, [&](const RowBlock& block) {
+  const TilePlace place = diagonal ? TilePlace::kOnDiagonal : TilePlace::kBelowDiagonal;
+  for_row_blocks(rows, place, [&](const RowBlock& block) {
     const int64_t at = q0 + block.row;
     const float* query = s.query + at * width;
     const float* dout = s.dout + at * width;

@@ -19,6 +19,13 @@ static inline int clamp_exponent(int exponent) {
   return exponent < -kExponentEdge ? -kExponentEdge : exponent;
 }
 
+static inline float power_of_two_f32(int e) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(e + 127) << 23);
+}
+static inline double power_of_two_f64(int e) {
+  return __builtin_bit_cast(double, static_cast<uint64_t>(e + 1023) << 52);
+}
+
 // The definition in gradient.h for one element, in double.
 template <class V, class Q>
 inline void sink_element(float g, Q* accumulator, double scale, int64_t limit, SinkFlags* flags) {
@@ -54,22 +61,31 @@ void sink_fixed32(const float* g, int32_t* accumulator, int64_t n, int exponent,
   const int e = clamp_exponent(exponent);
   int64_t i = 0;
   if constexpr (V::kHasWide) {
-    const auto first = V::set(std::ldexp(1.0f, e / 2));
-    const auto second = V::set(std::ldexp(1.0f, e - e / 2));
     auto state = V::fixed32_begin();
-    for (; i + V::kLanes <= n; i += V::kLanes) {
-      V::fixed32_step(g + i, accumulator + i, first, second, limit, &state);
+    if (e >= -126 && e <= 127) {
+      const auto scale = V::set(power_of_two_f32(e));
+      for (; i + V::kLanes <= n; i += V::kLanes) {
+        const auto x = V::load(g + i, Full{});
+        V::fixed32_step(x, V::mul(x, scale), accumulator + i, limit, &state);
+      }
+    } else {
+      const auto first = V::set(power_of_two_f32(e / 2));
+      const auto second = V::set(power_of_two_f32(e - e / 2));
+      for (; i + V::kLanes <= n; i += V::kLanes) {
+        const auto x = V::load(g + i, Full{});
+        V::fixed32_step(x, V::mul(V::mul(x, first), second), accumulator + i, limit, &state);
+      }
     }
     merge_flags<V>(state, flags);
   }
-  const double scale = std::ldexp(1.0, e);
+  const double scale = power_of_two_f64(e);
   for (; i < n; ++i) sink_element<V>(g[i], accumulator + i, scale, limit, flags);
 }
 
 template <class V>
 void sink_fixed64(const float* g, int64_t* accumulator, int64_t n, int exponent, int64_t limit,
                   SinkFlags* flags) {
-  const double scale = std::ldexp(1.0, clamp_exponent(exponent));
+  const double scale = power_of_two_f64(clamp_exponent(exponent));
   int64_t i = 0;
   if constexpr (V::kHasFixed64) {
     const auto wide_scale = V::wide_set(scale);

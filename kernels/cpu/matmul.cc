@@ -1,8 +1,11 @@
-// Matrix products, cut into panels of the result. A panel is one single-threaded product (never
-// split along K), so its bits depend on shapes only. docs/decisions/0001-matrix-products.md has the
-// measurements.
+// Matrix products, cut into panels of the result. A panel is one single-threaded product, never
+// split along K, of dense operands into a dense tile of its thread; bias, accumulation, rounding
+// and fixed point follow while the tile is in the cache. So bits depend on shapes only: not on
+// threads, on strides, or on what becomes of the tile. docs/decisions/0001-matrix-products.md has
+// the measurements.
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/cpu_ops.h"
 
@@ -11,9 +14,9 @@ namespace {
 
 // Part of the numerics: oneDNN picks its blocking, and with it the rounding, by the shape of a
 // panel.
-constexpr int64_t kPanelRows = 128;
+constexpr int64_t kPanelRows = 256;
 constexpr int64_t kPanelCols = 384;
-constexpr int64_t kPanelsWanted = 8;
+constexpr int64_t kPanelsWanted = 6;
 constexpr int64_t kPanelWorkMin = int64_t{4} << 20;        // multiply-adds: about 50 us
 constexpr int64_t kOperandElementsMax = int64_t{2} << 20;  // of a and b of one panel, as f32
 constexpr int64_t kPanelUnit = 16;
@@ -70,44 +73,62 @@ Tensor operand_part(const Tensor& x, Transpose transpose, int64_t begin, int64_t
 // What the panels of one call have in common. Up to four shapes of panels occur: inner and last
 // ones.
 struct CpuOps::PanelRun {
+  Tensor a, b;  // dense as stored
+  Transpose transpose_a, transpose_b;
   MatmulShape shape;
   Panels panels;
   Product* products[4] = {};  // + 1: last along M, + 2: last along N
-  int64_t scratch_bytes = 0;  // of one thread
-  bool through_f32 = false;   // operands are converted first
-  float* a = nullptr;         // converted operands, per thread
-  float* b = nullptr;
+  float* tiles = nullptr;     // the result of a panel, per thread
   std::byte* scratch = nullptr;
-  int64_t a_elements = 0;
-  int64_t b_elements = 0;
+  int64_t scratch_bytes = 0;  // of one thread
+  bool through_f32 = false;   // operands of a panel are converted first
+  float* a_f32 = nullptr;     // per thread
+  float* b_f32 = nullptr;
 
   int kind_of(const Panel& panel) const {
     return (panel.rows < panels.rows ? 1 : 0) + (panel.cols < panels.cols ? 2 : 0);
   }
 };
 
-// `key` says how c is written (c_stride 0: dense panels); its sizes and the strides of converted
-// operands are filled in here.
-CpuOps::PanelRun CpuOps::prepare_panels(const MatmulArgs& args, const MatmulShape& shape,
-                                        ProductKey key) {
+// oneDNN rounds differently for other row strides, so it only ever sees dense operands: others are
+// copied.
+Tensor CpuOps::make_dense(const Tensor& x) {
+  const int64_t rows = x.shape(0);
+  const int64_t cols = x.shape(1);
+  if (x.is_dense()) return Tensor::matrix(x.data(), x.dtype(), rows, cols);
+  const auto width = static_cast<int64_t>(size_bytes(x.dtype()));
+  const Tensor dense =
+      Tensor::matrix(workspace_.take<std::byte>(rows * cols * width), x.dtype(), rows, cols);
+  for_row_pieces(rows, cols, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      std::memcpy(element(dense, r * cols), element(x, r * x.stride(0)),
+                  static_cast<size_t>(cols * width));
+    }
+  });
+  return dense;
+}
+
+CpuOps::PanelRun CpuOps::prepare_panels(const MatmulArgs& args, const MatmulShape& shape) {
   PanelRun run;
+  run.a = make_dense(args.a);
+  run.b = make_dense(args.b);
+  run.transpose_a = args.transpose_a;
+  run.transpose_b = args.transpose_b;
   run.shape = shape;
   run.panels = plan_panels(shape);
   run.through_f32 = args.a.dtype() == DType::kBF16 && bf16_product_ == BF16Product::kThroughF32;
-  key.in = run.through_f32 ? DType::kF32 : args.a.dtype();
-  key.transpose_a = args.transpose_a;
-  key.transpose_b = args.transpose_b;
-  key.k = shape.k;
-  const int64_t c_stride = key.c_stride;
+  ProductKey key{.k = shape.k,
+                 .in = run.through_f32 ? DType::kF32 : args.a.dtype(),
+                 .transpose_a = args.transpose_a,
+                 .transpose_b = args.transpose_b};
   for (int64_t index = 0; index < run.panels.along_m * run.panels.along_n; ++index) {
     const Panel panel = panel_at(run.panels, shape, index);
     Product*& product = run.products[run.kind_of(panel)];
     if (product != nullptr) continue;
     key.m = panel.rows;
     key.n = panel.cols;
-    key.a_stride = args.a.stride(0);
-    key.b_stride = args.b.stride(0);
-    key.c_stride = c_stride == 0 ? panel.cols : c_stride;
+    key.a_stride = run.a.stride(0);
+    key.b_stride = run.b.stride(0);
     if (run.through_f32) {
       key.a_stride = args.transpose_a == Transpose::kYes ? panel.rows : shape.k;
       key.b_stride = args.transpose_b == Transpose::kYes ? shape.k : panel.cols;
@@ -117,22 +138,20 @@ CpuOps::PanelRun CpuOps::prepare_panels(const MatmulArgs& args, const MatmulShap
   }
   run.scratch_bytes = ceil_div(run.scratch_bytes, 64) * 64;
   run.scratch = workspace_.take<std::byte>(run.scratch_bytes * threads());
+  run.tiles = workspace_.take<float>(run.panels.rows * run.panels.cols * threads());
   if (run.through_f32) {
-    run.a_elements = run.panels.rows * shape.k;
-    run.b_elements = run.panels.cols * shape.k;
-    run.a = workspace_.take<float>(run.a_elements * threads());
-    run.b = workspace_.take<float>(run.b_elements * threads());
+    run.a_f32 = workspace_.take<float>(run.panels.rows * shape.k * threads());
+    run.b_f32 = workspace_.take<float>(run.panels.cols * shape.k * threads());
   }
   return run;
 }
 
-void CpuOps::run_panel(const MatmulArgs& args, const PanelRun& run, int64_t index, int thread,
-                       const PanelTarget& target) {
+// The f32 product of one panel, in the tile of the thread.
+CpuOps::TileResult CpuOps::run_panel(const PanelRun& run, int64_t index, int thread) {
   const Panel panel = panel_at(run.panels, run.shape, index);
-  const Tensor a = operand_part(args.a, args.transpose_a, panel.row, panel.rows, run.shape.k);
-  const Tensor b =
-      operand_part(args.b, args.transpose_b == Transpose::kYes ? Transpose::kNo : Transpose::kYes,
-                   panel.col, panel.cols, run.shape.k);
+  const Transpose b_flipped = run.transpose_b == Transpose::kYes ? Transpose::kNo : Transpose::kYes;
+  const Tensor a = operand_part(run.a, run.transpose_a, panel.row, panel.rows, run.shape.k);
+  const Tensor b = operand_part(run.b, b_flipped, panel.col, panel.cols, run.shape.k);
   ProductOperands operands;
   operands.a = a.data();
   operands.b = b.data();
@@ -144,70 +163,46 @@ void CpuOps::run_panel(const MatmulArgs& args, const PanelRun& run, int64_t inde
       }
       return to;
     };
-    operands.a = convert(a, run.a + thread * run.a_elements);
-    operands.b = convert(b, run.b + thread * run.b_elements);
+    operands.a = convert(a, run.a_f32 + thread * run.panels.rows * run.shape.k);
+    operands.b = convert(b, run.b_f32 + thread * run.panels.cols * run.shape.k);
   }
-  operands.bias = target.bias;
-  operands.c = target.c;
+  float* tile = run.tiles + thread * run.panels.rows * run.panels.cols;
+  operands.c = tile;
   operands.scratch = run.scratch + thread * run.scratch_bytes;
   run.products[run.kind_of(panel)]->execute(operands, thread, products_.stream(thread));
+  return {tile, panel.row, panel.col, panel.rows, panel.cols};
 }
 
-void CpuOps::matmul(Stream&, const MatmulArgs& args) {
-  const MatmulShape shape = check_matmul(args);
+template <typename Fn>
+void CpuOps::run_tiles(const MatmulArgs& args, const MatmulShape& shape, Fn&& f) {
   if (shape.m == 0 || shape.n == 0) return;
   CHECK_GT(shape.k, 0);
   const SerialOpenMP serial;
   const Workspace::Scope scope(workspace_);
-  const bool native = args.a.dtype() == DType::kF32 || bf16_product_ == BF16Product::kNative;
-  const float* bias = args.bias.is_absent() ? nullptr : args.bias.as<float>();
-  if (native) {
-    const PanelRun run = prepare_panels(args, shape,
-                                        {.c_stride = args.c.stride(0),
-                                         .out = args.c.dtype(),
-                                         .accumulate = args.accumulate,
-                                         .has_bias = bias != nullptr});
-    pool_.run(run.panels.along_m * run.panels.along_n, [&](int64_t index, int thread) {
-      const Panel panel = panel_at(run.panels, run.shape, index);
-      void* c = element(args.c, panel.row * args.c.stride(0) + panel.col);
-      run_panel(args, run, index, thread, {c, bias == nullptr ? nullptr : bias + panel.col});
-    });
-    return;
-  }
-  run_tiles(args, shape, [&](const TileResult& tile) {
-    const auto kernel = kernels_.epilogue[type_index(args.c.dtype())];
-    for (int64_t r = 0; r < tile.rows; ++r) {
-      kernel(tile.data + r * tile.cols, bias == nullptr ? nullptr : bias + tile.col,
-             element(args.c, (tile.row + r) * args.c.stride(0) + tile.col), tile.cols,
-             args.accumulate == Accumulate::kAdd ? 1 : 0);
-    }
-  });
+  const PanelRun run = prepare_panels(args, shape);
+  pool_.run(run.panels.along_m * run.panels.along_n,
+            [&](int64_t index, int thread) { f(run_panel(run, index, thread)); });
 }
 
-// Panels of an f32 product, each into a tile of its thread; f takes it while it is in the cache.
-template <typename Fn>
-void CpuOps::run_tiles(const MatmulArgs& args, const MatmulShape& shape, Fn&& f) {
-  const Panels panels = plan_panels(shape);
-  const int64_t tile_elements = panels.rows * panels.cols;
-  auto* tiles = workspace_.take<float>(tile_elements * threads());
-  const PanelRun run = prepare_panels(args, shape, {.c_stride = 0, .out = DType::kF32});
-  pool_.run(panels.along_m * panels.along_n, [&](int64_t index, int thread) {
-    const Panel panel = panel_at(panels, shape, index);
-    float* tile = tiles + thread * tile_elements;
-    run_panel(args, run, index, thread, {tile, nullptr});
-    f(TileResult{tile, panel.row, panel.col, panel.rows, panel.cols});
+void CpuOps::matmul(Stream&, const MatmulArgs& args) {
+  const MatmulShape shape = check_matmul(args);
+  const float* bias = args.bias.is_absent() ? nullptr : args.bias.as<float>();
+  const auto kernel = kernels_.epilogue[type_index(args.c.dtype())];
+  const int add = args.accumulate == Accumulate::kAdd ? 1 : 0;
+  run_tiles(args, shape, [&](const TileResult& tile) {
+    for (int64_t r = 0; r < tile.rows; ++r) {
+      kernel(tile.data + r * tile.cols, bias == nullptr ? nullptr : bias + tile.col,
+             element(args.c, (tile.row + r) * args.c.stride(0) + tile.col), tile.cols, add);
+    }
   });
 }
 
 void CpuOps::weight_gradient(Stream&, const Tensor& dy, const Tensor& x, const GradSink& sink) {
   const MatmulShape shape = check_weight_gradient(dy, x, sink);
-  if (shape.m == 0 || shape.n == 0 || shape.k == 0) return;
-  const SerialOpenMP serial;
-  const Workspace::Scope scope(workspace_);
   run_tiles({.a = dy, .b = x, .transpose_a = Transpose::kYes}, shape, [&](const TileResult& tile) {
     for (int64_t r = 0; r < tile.rows; ++r) {
-      add_to_sink(kernels_, tile.data + r * tile.cols, (tile.row + r) * shape.n + tile.col,
-                  tile.cols, sink);
+      const int64_t begin = (tile.row + r) * shape.n + tile.col;
+      add_to_sink(kernels_, tile.data + r * tile.cols, begin, tile.cols, sink);
     }
   });
 }

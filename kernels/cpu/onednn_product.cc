@@ -37,34 +37,22 @@ size_t ProductKeyHash::operator()(const ProductKey& key) const {
     hash = (hash ^ static_cast<uint64_t>(value)) * 0xff51afd7ed558ccdu;
     hash ^= hash >> 32;
   };
-  for (const int64_t value : {key.m, key.n, key.k, key.a_stride, key.b_stride, key.c_stride})
-    mix(value);
-  mix(static_cast<int64_t>(key.in) * 8 + static_cast<int64_t>(key.out));
-  mix(static_cast<int64_t>(key.transpose_a) * 8 + static_cast<int64_t>(key.transpose_b) * 4 +
-      static_cast<int64_t>(key.accumulate) * 2 + (key.has_bias ? 1 : 0));
+  for (const int64_t value : {key.m, key.n, key.k, key.a_stride, key.b_stride}) mix(value);
+  mix(static_cast<int64_t>(key.in) * 4 + static_cast<int64_t>(key.transpose_a) * 2 +
+      static_cast<int64_t>(key.transpose_b));
   return hash;
 }
 
-Product::Product(const ProductKey& key, int threads, dnnl_engine_t engine)
-    : has_bias_(key.has_bias) {
+Product::Product(const ProductKey& key, int threads, dnnl_engine_t engine) {
   const dnnl_memory_desc_t a = matrix_desc(key.m, key.k, key.in, key.a_stride, key.transpose_a);
   const dnnl_memory_desc_t b = matrix_desc(key.k, key.n, key.in, key.b_stride, key.transpose_b);
-  const dnnl_memory_desc_t c = matrix_desc(key.m, key.n, key.out, key.c_stride, Transpose::kNo);
-  const dnnl_memory_desc_t bias = matrix_desc(1, key.n, DType::kF32, key.n, Transpose::kNo);
+  const dnnl_memory_desc_t c = matrix_desc(key.m, key.n, DType::kF32, key.n, Transpose::kNo);
   dnnl_matmul_desc_t desc;
-  check_dnnl(dnnl_matmul_desc_init(&desc, &a, &b, has_bias_ ? &bias : nullptr, &c),
-             "dnnl_matmul_desc_init");
+  check_dnnl(dnnl_matmul_desc_init(&desc, &a, &b, nullptr, &c), "dnnl_matmul_desc_init");
 
-  dnnl_post_ops_t post_ops = nullptr;
   dnnl_primitive_attr_t attributes = nullptr;
   dnnl_primitive_desc_t primitive_desc = nullptr;
-  check_dnnl(dnnl_post_ops_create(&post_ops), "dnnl_post_ops_create");
   check_dnnl(dnnl_primitive_attr_create(&attributes), "dnnl_primitive_attr_create");
-  if (key.accumulate == Accumulate::kAdd) {
-    check_dnnl(dnnl_post_ops_append_sum(post_ops, 1.0f), "dnnl_post_ops_append_sum");
-    check_dnnl(dnnl_primitive_attr_set_post_ops(attributes, post_ops),
-               "dnnl_primitive_attr_set_post_ops");
-  }
   check_dnnl(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user),
              "dnnl_primitive_attr_set_scratchpad_mode");
   check_dnnl(dnnl_primitive_desc_create(&primitive_desc, &desc, attributes, engine, nullptr),
@@ -76,15 +64,13 @@ Product::Product(const ProductKey& key, int threads, dnnl_engine_t engine)
 
   arguments_.resize(static_cast<size_t>(threads));
   for (Arguments& arguments : arguments_) {
-    arguments.list = {{DNNL_ARG_SRC, make_memory(a, engine)},
-                      {DNNL_ARG_WEIGHTS, make_memory(b, engine)},
-                      {DNNL_ARG_DST, make_memory(c, engine)},
-                      {DNNL_ARG_SCRATCHPAD, make_memory(scratch, engine)}};
-    if (has_bias_) arguments.list.push_back({DNNL_ARG_BIAS, make_memory(bias, engine)});
+    arguments = {{{DNNL_ARG_SRC, make_memory(a, engine)},
+                  {DNNL_ARG_WEIGHTS, make_memory(b, engine)},
+                  {DNNL_ARG_DST, make_memory(c, engine)},
+                  {DNNL_ARG_SCRATCHPAD, make_memory(scratch, engine)}}};
   }
   dnnl_primitive_desc_destroy(primitive_desc);
   dnnl_primitive_attr_destroy(attributes);
-  dnnl_post_ops_destroy(post_ops);
 }
 
 Product::~Product() {
@@ -100,15 +86,16 @@ dnnl_memory_t Product::make_memory(const dnnl_memory_desc_t& desc, dnnl_engine_t
 }
 
 void Product::execute(const ProductOperands& operands, int thread, dnnl_stream_t stream) {
-  const std::vector<dnnl_exec_arg_t>& list = arguments_[static_cast<size_t>(thread)].list;
-  // oneDNN takes all handles as void*, but writes to the destination and the scratchpad only.
+  const Arguments& arguments = arguments_[static_cast<size_t>(thread)];
+  // oneDNN takes all handles as void*, but writes to the result and the scratchpad only.
   void* const handles[] = {const_cast<void*>(operands.a), const_cast<void*>(operands.b), operands.c,
-                           operands.scratch, const_cast<float*>(operands.bias)};
-  for (size_t i = 0; i < list.size(); ++i) {
-    check_dnnl(dnnl_memory_set_data_handle_v2(list[i].memory, handles[i], stream),
+                           operands.scratch};
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    check_dnnl(dnnl_memory_set_data_handle_v2(arguments[i].memory, handles[i], stream),
                "dnnl_memory_set_data_handle_v2");
   }
-  check_dnnl(dnnl_primitive_execute(primitive_, stream, static_cast<int>(list.size()), list.data()),
+  check_dnnl(dnnl_primitive_execute(primitive_, stream, static_cast<int>(arguments.size()),
+                                    arguments.data()),
              "dnnl_primitive_execute");
 }
 

@@ -8,7 +8,9 @@
 
 #include <dnnl.h>
 
+#include <array>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -16,16 +18,14 @@
 
 namespace perdure::kernels::cpu {
 
-// Everything that a primitive depends on. Strides are of rows as stored.
+// Everything that a primitive depends on: c[m, n] (f32, dense) = op(a) op(b). Strides are of rows
+// as stored.
 struct ProductKey {
   int64_t m = 0, n = 0, k = 0;
-  int64_t a_stride = 0, b_stride = 0, c_stride = 0;
+  int64_t a_stride = 0, b_stride = 0;
   DType in = DType::kF32;
-  DType out = DType::kF32;
   Transpose transpose_a = Transpose::kNo;
   Transpose transpose_b = Transpose::kNo;
-  Accumulate accumulate = Accumulate::kOverwrite;
-  bool has_bias = false;
 
   friend bool operator==(const ProductKey&, const ProductKey&) = default;
 };
@@ -37,8 +37,7 @@ struct ProductKeyHash {
 struct ProductOperands {
   const void* a = nullptr;
   const void* b = nullptr;
-  const float* bias = nullptr;
-  void* c = nullptr;
+  float* c = nullptr;
   void* scratch = nullptr;
 };
 
@@ -54,14 +53,11 @@ class Product {
   void execute(const ProductOperands& operands, int thread, dnnl_stream_t stream);
 
  private:
-  struct Arguments {
-    std::vector<dnnl_exec_arg_t> list;  // a, b, c, scratch, then bias if there is one
-  };
+  using Arguments = std::array<dnnl_exec_arg_t, 4>;  // a, b, c, scratch
   dnnl_memory_t make_memory(const dnnl_memory_desc_t& desc, dnnl_engine_t engine);
 
   dnnl_primitive_t primitive_ = nullptr;
   size_t scratch_bytes_ = 0;
-  bool has_bias_ = false;
   std::vector<dnnl_memory_t> memories_;
   std::vector<Arguments> arguments_;  // per thread
 };

@@ -141,13 +141,10 @@ struct Avx2 {
   static Fixed32 fixed32_begin() {
     return {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
   }
-  static void fixed32_step(const float* g, int32_t* accumulator, F scale_first, F scale_second,
-                           int32_t limit, Fixed32* state) {
-    const F x = _mm256_loadu_ps(g);
+  static void fixed32_step(F x, F scaled, int32_t* accumulator, int32_t limit, Fixed32* state) {
     const __m256i bits = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
     const __m256i bad = _mm256_cmpgt_epi32(bits, _mm256_set1_epi32(0x7f7fffff));
     state->largest = _mm256_max_epi32(state->largest, _mm256_andnot_si256(bad, bits));
-    const F scaled = _mm256_mul_ps(_mm256_mul_ps(x, scale_first), scale_second);
     const __m256i q = _mm256_cvtps_epi32(scaled);  // 0x80000000 when it does not fit
     const __m256i over =
         _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_abs_epi32(q), _mm256_set1_epi32(limit)),

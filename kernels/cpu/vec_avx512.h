@@ -136,14 +136,11 @@ struct Avx512 {
     __mmask16 non_finite;
   };
   static Fixed32 fixed32_begin() { return {_mm512_setzero_si512(), 0, 0}; }
-  static void fixed32_step(const float* g, int32_t* accumulator, F scale_first, F scale_second,
-                           int32_t limit, Fixed32* state) {
-    const F x = _mm512_loadu_ps(g);
+  static void fixed32_step(F x, F scaled, int32_t* accumulator, int32_t limit, Fixed32* state) {
     const __m512i bits = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
     const __mmask16 bad = _mm512_cmpgt_epi32_mask(bits, _mm512_set1_epi32(0x7f7fffff));
     const __mmask16 good = static_cast<__mmask16>(~bad);
     state->largest = _mm512_mask_max_epi32(state->largest, good, state->largest, bits);
-    const F scaled = _mm512_mul_ps(_mm512_mul_ps(x, scale_first), scale_second);
     const __m512i q =
         _mm512_cvtps_epi32(scaled);  // 0x80000000 when it does not fit: over any limit
     const __mmask16 over = _mm512_cmpgt_epu32_mask(_mm512_abs_epi32(q), _mm512_set1_epi32(limit));
@@ -154,11 +151,7 @@ struct Avx512 {
     _mm512_storeu_si512(accumulator, _mm512_mask_add_epi32(before, fits, before, q));
   }
   static int32_t fixed32_largest(const Fixed32& state) {
-    alignas(64) int32_t lane[16];
-    _mm512_store_si512(lane, state.largest);
-    int32_t most = 0;
-    for (const int32_t value : lane) most = value > most ? value : most;
-    return most;
+    return _mm512_reduce_max_epi32(state.largest);
   }
   static void fixed64_step(const float* g, int64_t* accumulator, D scale, int64_t limit,
                            Fixed32* state) {
