@@ -1,6 +1,6 @@
 #pragma once
-// The subcommands of `perdure`. Each adds itself to the command line and runs when it was chosen. Results are exit
-// codes: 0 done, 2 wrong input, 3 stopped by failure.
+// The subcommands of `perdure`. Each adds itself to the command line and runs when it was chosen.
+// Results are exit codes: 0 done, 2 wrong input, 3 stopped by failure.
 
 #include <CLI/CLI.hpp>
 #include <functional>

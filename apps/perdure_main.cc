@@ -13,8 +13,10 @@ int report_error(const base::Status& status) {
     case base::StatusCode::kInvalidArgument:
     case base::StatusCode::kNotFound:
     case base::StatusCode::kAlreadyExists:
-    case base::StatusCode::kFailedPrecondition: return kExitWrongInput;
-    default: return kExitFailure;
+    case base::StatusCode::kFailedPrecondition:
+      return kExitWrongInput;
+    default:
+      return kExitFailure;
   }
 }
 
@@ -29,7 +31,8 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  perdure data prepare --tokenizer byte corpus.txt --out data/corpus\n"
       "  perdure train examples/tiny.toml\n"
-      "  perdure train examples/kjv.toml --set layout.pipelines=2 --set layout.stages=2 --out runs/kjv\n"
+      "  perdure train examples/kjv.toml --set layout.pipelines=2 --set layout.stages=2 --out "
+      "runs/kjv\n"
       "\n"
       "Exit codes: 0 done, 2 wrong input, 3 stopped by a failure.");
   Action action;

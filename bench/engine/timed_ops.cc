@@ -12,7 +12,9 @@ using kernels::Stream;
 using kernels::Tensor;
 
 double bytes_of(const Tensor& t) {
-  return t.is_absent() ? 0.0 : static_cast<double>(t.elements()) * static_cast<double>(kernels::size_bytes(t.dtype()));
+  return t.is_absent() ? 0.0
+                       : static_cast<double>(t.elements()) *
+                             static_cast<double>(kernels::size_bytes(t.dtype()));
 }
 double bytes_of(std::initializer_list<Tensor> tensors) {
   double sum = 0.0;
@@ -21,7 +23,8 @@ double bytes_of(std::initializer_list<Tensor> tensors) {
 }
 // An accumulator is read and written.
 double bytes_of(const GradSink& sink) {
-  return static_cast<double>(sink.elements) * (sink.kind == kernels::GradKind::kFixed64 ? 16.0 : 8.0);
+  return static_cast<double>(sink.elements) *
+         (sink.kind == kernels::GradKind::kFixed64 ? 16.0 : 8.0);
 }
 double elements(const Tensor& t) { return static_cast<double>(t.elements()); }
 
@@ -45,12 +48,15 @@ class TimedDevice::Ops : public kernels::Ops {
   void add(Stream& s, const Tensor& x, const Tensor& y) override {
     time("add", 0, bytes_of({x, y, y}), [&] { ops_.add(s, x, y); });
   }
-  void embedding_forward(Stream& s, const Tensor& tokens, const Tensor& table, const Tensor& positions, int64_t t,
-                         const Tensor& y) override {
-    time("embedding_forward", 0, 2 * bytes_of(y), [&] { ops_.embedding_forward(s, tokens, table, positions, t, y); });
+  void embedding_forward(Stream& s, const Tensor& tokens, const Tensor& table,
+                         const Tensor& positions, int64_t t, const Tensor& y) override {
+    time("embedding_forward", 0, 2 * bytes_of(y),
+         [&] { ops_.embedding_forward(s, tokens, table, positions, t, y); });
   }
-  void embedding_backward(Stream& s, const Tensor& tokens, const Tensor& dy, const GradSink& sink) override {
-    time("embedding_backward", 0, 3 * bytes_of(dy), [&] { ops_.embedding_backward(s, tokens, dy, sink); });
+  void embedding_backward(Stream& s, const Tensor& tokens, const Tensor& dy,
+                          const GradSink& sink) override {
+    time("embedding_backward", 0, 3 * bytes_of(dy),
+         [&] { ops_.embedding_backward(s, tokens, dy, sink); });
   }
   void position_backward(Stream& s, const Tensor& dy, int64_t t, const GradSink& sink) override {
     time("position_backward", 0, bytes_of(dy), [&] { ops_.position_backward(s, dy, t, sink); });
@@ -59,15 +65,19 @@ class TimedDevice::Ops : public kernels::Ops {
     time("norm_forward", 0, bytes_of({a.x, a.y}), [&] { ops_.layer_norm_forward(s, a); });
   }
   void layer_norm_backward(Stream& s, const kernels::NormGradArgs& a) override {
-    time("norm_backward", 0, bytes_of({a.forward.x, a.dy, a.dx, a.dx}), [&] { ops_.layer_norm_backward(s, a); });
+    time("norm_backward", 0, bytes_of({a.forward.x, a.dy, a.dx, a.dx}),
+         [&] { ops_.layer_norm_backward(s, a); });
   }
   void rms_norm_forward(Stream& s, const kernels::NormArgs& a) override {
     time("norm_forward", 0, bytes_of({a.x, a.y}), [&] { ops_.rms_norm_forward(s, a); });
   }
   void rms_norm_backward(Stream& s, const kernels::NormGradArgs& a) override {
-    time("norm_backward", 0, bytes_of({a.forward.x, a.dy, a.dx, a.dx}), [&] { ops_.rms_norm_backward(s, a); });
+    time("norm_backward", 0, bytes_of({a.forward.x, a.dy, a.dx, a.dx}),
+         [&] { ops_.rms_norm_backward(s, a); });
   }
-  void rope_table(Stream& s, float theta, const Tensor& table) override { ops_.rope_table(s, theta, table); }
+  void rope_table(Stream& s, float theta, const Tensor& table) override {
+    ops_.rope_table(s, theta, table);
+  }
   void rope(Stream& s, const Tensor& x, const Tensor& table, kernels::RopeDirection d) override {
     time("rope", 0, 2 * bytes_of(x), [&] { ops_.rope(s, x, table, d); });
   }
@@ -84,47 +94,58 @@ class TimedDevice::Ops : public kernels::Ops {
     time("activation_forward", 0, bytes_of({x, y}), [&] { ops_.gelu_forward(s, x, y); });
   }
   void gelu_backward(Stream& s, const Tensor& x, const Tensor& dy, const Tensor& dx) override {
-    time("activation_backward", 0, bytes_of({x, dy, dx}), [&] { ops_.gelu_backward(s, x, dy, dx); });
+    time("activation_backward", 0, bytes_of({x, dy, dx}),
+         [&] { ops_.gelu_backward(s, x, dy, dx); });
   }
   void swiglu_forward(Stream& s, const Tensor& x, const Tensor& y) override {
     time("activation_forward", 0, bytes_of({x, y}), [&] { ops_.swiglu_forward(s, x, y); });
   }
   void swiglu_backward(Stream& s, const Tensor& x, const Tensor& dy, const Tensor& dx) override {
-    time("activation_backward", 0, bytes_of({x, dy, dx}), [&] { ops_.swiglu_backward(s, x, dy, dx); });
+    time("activation_backward", 0, bytes_of({x, dy, dx}),
+         [&] { ops_.swiglu_backward(s, x, dy, dx); });
   }
   void matmul(Stream& s, const kernels::MatmulArgs& a) override {
     const double k = elements(a.a) / static_cast<double>(a.c.shape(0));
-    const char* name = a.transpose_b == kernels::Transpose::kYes ? "matmul forward" : "matmul input gradient";
+    const char* name =
+        a.transpose_b == kernels::Transpose::kYes ? "matmul forward" : "matmul input gradient";
     time(name, 2 * elements(a.c) * k, bytes_of({a.a, a.b, a.c}), [&] { ops_.matmul(s, a); });
   }
-  void weight_gradient(Stream& s, const Tensor& dy, const Tensor& x, const GradSink& sink) override {
+  void weight_gradient(Stream& s, const Tensor& dy, const Tensor& x,
+                       const GradSink& sink) override {
     time("matmul weight gradient", 2 * elements(dy) * static_cast<double>(x.shape(1)),
          bytes_of({dy, x}) + bytes_of(sink), [&] { ops_.weight_gradient(s, dy, x, sink); });
   }
   void column_sum(Stream& s, const Tensor& x, const Tensor& out) override {
     time("column_sum", 0, bytes_of(x), [&] { ops_.column_sum(s, x, out); });
   }
-  void softmax_begin(Stream& s, const kernels::SoftmaxState& state) override { ops_.softmax_begin(s, state); }
+  void softmax_begin(Stream& s, const kernels::SoftmaxState& state) override {
+    ops_.softmax_begin(s, state);
+  }
   void softmax_update(Stream& s, const Tensor& logits, const Tensor& targets, int64_t begin,
                       const kernels::SoftmaxState& state) override {
-    time("softmax_update", 0, bytes_of(logits), [&] { ops_.softmax_update(s, logits, targets, begin, state); });
+    time("softmax_update", 0, bytes_of(logits),
+         [&] { ops_.softmax_update(s, logits, targets, begin, state); });
   }
   void softmax_loss(Stream& s, const kernels::SoftmaxState& state, const Tensor& loss) override {
     ops_.softmax_loss(s, state, loss);
   }
   void softmax_backward(Stream& s, const Tensor& logits, const Tensor& targets, int64_t begin,
-                        const kernels::SoftmaxState& state, float scale, const Tensor& dlogits) override {
+                        const kernels::SoftmaxState& state, float scale,
+                        const Tensor& dlogits) override {
     time("softmax_backward", 0, bytes_of({logits, dlogits}),
          [&] { ops_.softmax_backward(s, logits, targets, begin, state, scale, dlogits); });
   }
   void accumulate_gradient(Stream& s, const Tensor& g, const GradSink& sink) override {
-    time("accumulate_gradient", 0, bytes_of(g) + bytes_of(sink), [&] { ops_.accumulate_gradient(s, g, sink); });
+    time("accumulate_gradient", 0, bytes_of(g) + bytes_of(sink),
+         [&] { ops_.accumulate_gradient(s, g, sink); });
   }
   void gradient_squared_norm(Stream& s, const GradSink& g, const Tensor& out) override {
-    time("gradient_squared_norm", 0, bytes_of(g) / 2, [&] { ops_.gradient_squared_norm(s, g, out); });
+    time("gradient_squared_norm", 0, bytes_of(g) / 2,
+         [&] { ops_.gradient_squared_norm(s, g, out); });
   }
   void adamw(Stream& s, const kernels::AdamwArgs& a) override {
-    time("adamw", 0, 2 * bytes_of({a.param, a.m, a.v}) + bytes_of(a.param_low) + bytes_of(a.gradient) / 2,
+    time("adamw", 0,
+         2 * bytes_of({a.param, a.m, a.v}) + bytes_of(a.param_low) + bytes_of(a.gradient) / 2,
          [&] { ops_.adamw(s, a); });
   }
   void state_digests(Stream& s, const Tensor& p, const Tensor& m, const Tensor& v,

@@ -26,8 +26,12 @@ class TimedDevice : public kernels::Device {
   base::Result<std::unique_ptr<kernels::DeviceBuffer>> allocate(size_t bytes) override {
     return device_.allocate(bytes);
   }
-  base::Result<std::unique_ptr<kernels::Stream>> make_stream() override { return device_.make_stream(); }
-  base::Result<std::unique_ptr<kernels::Event>> make_event() override { return device_.make_event(); }
+  base::Result<std::unique_ptr<kernels::Stream>> make_stream() override {
+    return device_.make_stream();
+  }
+  base::Result<std::unique_ptr<kernels::Event>> make_event() override {
+    return device_.make_event();
+  }
   base::Status copy(kernels::Stream& stream, void* to, const void* from, size_t bytes,
                     kernels::CopyKind kind) override {
     return device_.copy(stream, to, from, bytes, kind);
