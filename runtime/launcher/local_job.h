@@ -15,7 +15,7 @@ namespace perdure::runtime::launcher {
 
 struct LocalJobOptions {
   coordinator::CoordinatorOptions coordinator;
-  base::Address listen{.host = "127.0.0.1", .port = 0};
+  base::Address listen{"127.0.0.1", 0};
   std::string worker_program;  // started as: PROGRAM worker --coordinator H:P --worker N
 };
 

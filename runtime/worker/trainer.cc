@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kWarmupSteps = 2;
 
 // Code, libraries and their start-up memory; measured with an empty job.
-constexpr int64_t kRuntimeBaselineBytes = int64_t{96} << 20;
+constexpr int64_t kRuntimeBaselineBytes = int64_t{32} << 20;
 
 enum class Part : uint8_t { kTraining, kEvaluation };
 
