@@ -16,7 +16,7 @@
 #include "bench/engine/bench_job.h"
 #include "bench/engine/limits.h"
 #include "bench/engine/peers.h"
-#include "bench/engine/timed_ops.h"
+#include "kernels/metered_device.h"
 #include "kernels/select/make_device.h"
 
 namespace perdure::bench {
@@ -77,7 +77,7 @@ void bench_gpt2(const Arguments& a) {
   const double exact_s = run_best(job, *device, a.steps);
   const double fast_s = run_best(fast, *device, a.steps);
   const double gflops = step_flops(job) / exact_s / 1e9;
-  std::printf("%s, f32, %d threads, %s\n", job.name.c_str(), a.threads,
+  std::printf("%s, f32, %d threads, %s\n", job.std::string(name).c_str(), a.threads,
               device->description().c_str());
   std::printf("  exact  %7.0f ms  %7.1f tok/s  %6.1f GFLOP/s\n", exact_s * 1e3,
               static_cast<double>(step_tokens(job)) / exact_s, gflops);
@@ -101,7 +101,7 @@ void bench_small(const Arguments& a) {
   const double tokens = static_cast<double>(step_tokens(f32));
   const double f32_rate = tokens / run_best(f32, *device, a.steps);
   const double bf16_rate = tokens / run_best(small_job(ComputeType::kBF16), *device, a.steps);
-  std::printf("%s, %d threads\n", f32.name.c_str(), a.threads);
+  std::printf("%s, %d threads\n", f32.std::string(name).c_str(), a.threads);
   std::printf("  f32   %8.0f tok/s  %6.1f GFLOP/s\n", f32_rate,
               step_flops(f32) * f32_rate / tokens / 1e9);
   std::printf("  bf16  %8.0f tok/s  bf16 / f32 = %.2f  (goal > 1)\n", bf16_rate,
@@ -114,24 +114,24 @@ void bench_small(const Arguments& a) {
 }
 
 void print_ops(const BenchJob& job, kernels::Device& device, const Limits& limits, int steps) {
-  TimedDevice timed(device);
+  kernels::MeteredDevice timed(device, now_seconds);
   BenchRun run(job, timed);
   run.step();
   run.step();
   timed.clear();
   double seconds = 0.0;
   for (int i = 0; i < steps; ++i) seconds += run.step();
-  std::printf("%s, %s: %.1f ms a step\n", job.name.c_str(),
+  std::printf("%s, %s: %.1f ms a step\n", job.std::string(name).c_str(),
               job.compute == ComputeType::kF32 ? "f32" : "bf16", seconds / steps * 1e3);
   std::printf("  %-24s %7s %9s %9s %8s\n", "op", "share", "GFLOP/s", "GB/s", "of limit");
   double named = 0.0;
   for (const auto& [name, t] : timed.totals()) {
-    named += t.seconds;
+    named += t.amount;
     const double fma = job.compute == ComputeType::kF32 ? limits.f32_gflops : limits.bf16_gflops;
-    const double of_limit = t.flops > 0.0 ? t.flops / t.seconds / 1e9 / fma
-                                          : t.bytes / t.seconds / 1e9 / limits.gbytes_per_s;
-    std::printf("  %-24s %6.1f%% %9.1f %9.1f %8.2f\n", name.c_str(), 100.0 * t.seconds / seconds,
-                t.flops / t.seconds / 1e9, t.bytes / t.seconds / 1e9, of_limit);
+    const double of_limit = t.flops > 0.0 ? t.flops / t.amount / 1e9 / fma
+                                          : t.bytes / t.amount / 1e9 / limits.gbytes_per_s;
+    std::printf("  %-24s %6.1f%% %9.1f %9.1f %8.2f\n", std::string(name).c_str(), 100.0 * t.amount / seconds,
+                t.flops / t.amount / 1e9, t.bytes / t.amount / 1e9, of_limit);
   }
   std::printf("  %-24s %6.1f%%\n", "outside of ops", 100.0 * (seconds - named) / seconds);
 }
