@@ -145,7 +145,7 @@ int train(const TrainArguments& arguments) {
   base::PosixFiles files;
   std::string toml;
   const base::Result<JobConfig> checked = check_input(arguments, files, toml);
-  if (!checked.is_ok()) return report_error(checked.status());
+  if (!checked.is_ok()) return report_wrong_input(checked.status());
   const JobConfig& job = *checked;
 
   boost::asio::io_context io;
@@ -158,7 +158,7 @@ int train(const TrainArguments& arguments) {
                                      .tokens_per_step = tokens_per_step,
                                      .ranks = job.layout.ranks()},
                                     files, clock);
-  if (!recorder.is_ok()) return report_error(recorder.status());
+  if (!recorder.is_ok()) return report_wrong_input(recorder.status());
   Display display(**recorder, job.run.steps, tokens_per_step, arguments.quiet);
 
   runtime::launcher::LocalJobOptions options;

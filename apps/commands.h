@@ -23,5 +23,7 @@ void add_keys_command(CLI::App& app, Action& action);
 
 // Prints "perdure: <text>" and gives the exit code that the status stands for.
 int report_error(const base::Status& status);
+// The same for what was found before anything was started: whatever its kind, the input is wrong.
+int report_wrong_input(const base::Status& status);
 
 }  // namespace perdure::apps

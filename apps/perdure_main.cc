@@ -6,9 +6,14 @@
 
 namespace perdure::apps {
 
-int report_error(const base::Status& status) {
+int report_wrong_input(const base::Status& status) {
   std::fflush(stdout);
   std::fprintf(stderr, "perdure: %s\n", status.message().c_str());
+  return kExitWrongInput;
+}
+
+int report_error(const base::Status& status) {
+  report_wrong_input(status);
   switch (status.code()) {
     case base::StatusCode::kInvalidArgument:
     case base::StatusCode::kNotFound:

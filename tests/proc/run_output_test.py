@@ -35,10 +35,10 @@ class RunOutputTest(PerdureTest):
                 self.assertGreaterEqual(memory["peak_to_plan_max"], 0.5, memory)
 
     def test_a_second_run_replaces_the_first(self):
-        for steps in (4, 3):
+        for steps in (7, 6):
             self.assertEqual(self.train(example("tiny.toml"), f"run.steps={steps}", out="run").code, 0)
-        self.assertEqual(len(self.read("run", "digests.csv").splitlines()), 1 + 4)
-        self.assertEqual(self.summary("run")["steps"], 3)
+        self.assertEqual(len(self.read("run", "digests.csv").splitlines()), 1 + 7)
+        self.assertEqual(self.summary("run")["steps"], 6)
         self.assertEqual(self.read("run", "events.jsonl").count("job.start"), 1)
 
 
