@@ -130,8 +130,9 @@ void print_ops(const BenchJob& job, kernels::Device& device, const Limits& limit
     const double fma = job.compute == ComputeType::kF32 ? limits.f32_gflops : limits.bf16_gflops;
     const double of_limit = t.flops > 0.0 ? t.flops / t.amount / 1e9 / fma
                                           : t.bytes / t.amount / 1e9 / limits.gbytes_per_s;
-    std::printf("  %-24s %6.1f%% %9.1f %9.1f %8.2f\n", std::string(name).c_str(), 100.0 * t.amount / seconds,
-                t.flops / t.amount / 1e9, t.bytes / t.amount / 1e9, of_limit);
+    std::printf("  %-24s %6.1f%% %9.1f %9.1f %8.2f\n", std::string(name).c_str(),
+                100.0 * t.amount / seconds, t.flops / t.amount / 1e9, t.bytes / t.amount / 1e9,
+                of_limit);
   }
   std::printf("  %-24s %6.1f%%\n", "outside of ops", 100.0 * (seconds - named) / seconds);
 }
