@@ -16,6 +16,7 @@
 #include "bench/engine/bench_job.h"
 #include "bench/engine/limits.h"
 #include "bench/engine/peers.h"
+#include "bench/engine/sum_error.h"
 #include "kernels/metered_device.h"
 #include "kernels/select/make_device.h"
 
@@ -202,7 +203,8 @@ void bench_width(const Arguments& a) {
   std::printf(
       "sums of gradients: 4 layers of width 128, 8 micro-batches of 4 x 64 tokens, %d steps\n",
       a.learn_steps);
-  std::printf("  %-28s %9s %7s %8s %12s\n", "", "ms/step", "bytes", "re-runs", "loss at end");
+  std::printf("  %-28s %9s %7s %8s %12s %12s\n", "", "ms/step", "bytes", "re-runs", "loss at end",
+              "sum error");
   for (const Choice& choice : choices) {
     BenchJob job;
     job.model = {.family = parallel::Family::kGpt2,
@@ -218,9 +220,10 @@ void bench_width(const Arguments& a) {
     BenchRun run(job, *device);
     double best = 1e9;
     for (int i = 0; i < a.learn_steps; ++i) best = std::min(best, run.step());
-    std::printf("  %-28s %9.2f %7lld %8llu %12.8f\n", choice.name, best * 1e3,
+    std::printf("  %-28s %9.2f %7lld %8llu %12.8f %12.2e\n", choice.name, best * 1e3,
                 static_cast<long long>(choice.numerics.accumulator_bytes()),
-                static_cast<unsigned long long>(run.attempts_again()), run.loss());
+                static_cast<unsigned long long>(run.attempts_again()), run.loss(),
+                sum_error(*device, choice.numerics));
   }
 }
 
