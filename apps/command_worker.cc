@@ -46,6 +46,9 @@ void keep_freed_memory() {
 
 int run_worker(const std::string& coordinator, uint32_t id) {
   keep_freed_memory();
+  const char* levels = std::getenv("PERDURE_LOG");
+  const base::Status set = base::set_log_levels(levels == nullptr ? "warning" : levels);
+  if (!set.is_ok()) return report_error(set.annotate("PERDURE_LOG"));
   base::Result<base::Address> address = base::Address::parse(coordinator);
   if (!address.is_ok()) return report_error(address.status());
   const char* token = std::getenv(runtime::launcher::kTokenVariable);
