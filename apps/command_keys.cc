@@ -8,7 +8,8 @@
 namespace perdure::apps {
 
 void add_keys_command(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("keys", "List every key of a job file: type, range, default, meaning");
+  CLI::App* command =
+      app.add_subcommand("keys", "List every key of a job file: type, range, default, meaning");
   command->footer("Example:\n  perdure keys | grep optimizer");
   command->callback([&action] {
     action = [] {

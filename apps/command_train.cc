@@ -38,7 +38,10 @@ struct TrainArguments {
 class Display : public runtime::coordinator::JobObserver {
  public:
   Display(RunRecorder& recorder, uint64_t steps, uint64_t tokens_per_step, bool quiet)
-      : recorder_(recorder), quiet_(quiet), terminal_(::isatty(STDOUT_FILENO) != 0), tokens_per_step_(tokens_per_step) {
+      : recorder_(recorder),
+        quiet_(quiet),
+        terminal_(::isatty(STDOUT_FILENO) != 0),
+        tokens_per_step_(tokens_per_step) {
     progress_.steps = steps;
   }
 
@@ -55,7 +58,8 @@ class Display : public runtime::coordinator::JobObserver {
     progress_.step = report.step.value();
     progress_.loss = report.loss;
     progress_.seconds_per_step = recorder_.seconds_per_step();
-    progress_.tokens_per_s = static_cast<double>(tokens_per_step_) / std::max(progress_.seconds_per_step, 1e-9);
+    progress_.tokens_per_s =
+        static_cast<double>(tokens_per_step_) / std::max(progress_.seconds_per_step, 1e-9);
     show();
   }
   void on_evaluation(const runtime::rpc::EvaluationReport& report) override {
@@ -104,8 +108,10 @@ std::string make_token() {
 }
 
 // Everything that can be wrong with the input, before anything is written or started.
-base::Result<JobConfig> check_input(const TrainArguments& arguments, base::FileSystem& files, std::string& toml) {
-  ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, base::read_file(files, arguments.job_file, kJobFileBytesMax));
+base::Result<JobConfig> check_input(const TrainArguments& arguments, base::FileSystem& files,
+                                    std::string& toml) {
+  ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
+                   base::read_file(files, arguments.job_file, kJobFileBytesMax));
   toml = base::as_text(bytes);
   JobConfig job;
   RETURN_IF_ERROR(runtime::job::load_job(toml, arguments.job_file, arguments.overrides, &job));
@@ -139,17 +145,20 @@ int train(const TrainArguments& arguments) {
   base::PosixFiles files;
   std::string toml;
   const base::Result<JobConfig> checked = check_input(arguments, files, toml);
-  if (!checked.is_ok()) return report_error(checked.status());
+  if (!checked.is_ok()) return report_wrong_input(checked.status());
   const JobConfig& job = *checked;
 
   boost::asio::io_context io;
   base::PosixClock clock(io.get_executor());
   runtime::transport_tcp::TcpNetwork network(io.get_executor(), clock);
-  const uint64_t tokens_per_step = job.samples_per_step() * static_cast<uint64_t>(job.model.context);
-  auto recorder = RunRecorder::open(
-      {.folder = arguments.out, .steps = job.run.steps, .tokens_per_step = tokens_per_step, .ranks = job.layout.ranks()},
-      files, clock);
-  if (!recorder.is_ok()) return report_error(recorder.status());
+  const uint64_t tokens_per_step =
+      job.samples_per_step() * static_cast<uint64_t>(job.model.context);
+  auto recorder = RunRecorder::open({.folder = arguments.out,
+                                     .steps = job.run.steps,
+                                     .tokens_per_step = tokens_per_step,
+                                     .ranks = job.layout.ranks()},
+                                    files, clock);
+  if (!recorder.is_ok()) return report_wrong_input(recorder.status());
   Display display(**recorder, job.run.steps, tokens_per_step, arguments.quiet);
 
   runtime::launcher::LocalJobOptions options;
@@ -167,27 +176,35 @@ int train(const TrainArguments& arguments) {
   if (!status.is_ok()) return report_error(status);
   if (!written.is_ok()) return report_error(written.annotate("the run is done, but"));
   const auto& numbers = (*recorder)->numbers();
-  std::printf("step %llu  loss %.6f  params %s\n", static_cast<unsigned long long>(numbers.steps), numbers.loss,
-              runtime::coordinator::digest_text(numbers.params_digest).c_str());
+  std::printf("step %llu  loss %.6f  params %s\n", static_cast<unsigned long long>(numbers.steps),
+              numbers.loss, runtime::coordinator::digest_text(numbers.params_digest).c_str());
   return kExitDone;
 }
 
 }  // namespace
 
 void add_train_command(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("train", "Train a model as a job file says, on this machine");
+  CLI::App* command =
+      app.add_subcommand("train", "Train a model as a job file says, on this machine");
   auto arguments = std::make_shared<TrainArguments>();
-  command->add_option("job", arguments->job_file, "Job file (TOML); `perdure keys` lists what may stand in it")->required();
-  command->add_option("--set", arguments->overrides, "Change a key of the job file: key=value (repeatable)")
+  command
+      ->add_option("job", arguments->job_file,
+                   "Job file (TOML); `perdure keys` lists what may stand in it")
+      ->required();
+  command
+      ->add_option("--set", arguments->overrides,
+                   "Change a key of the job file: key=value (repeatable)")
       ->allow_extra_args(false);
   command->add_option("--out", arguments->out,
                       "Folder for events.jsonl, metrics.csv, digests.csv and summary.json");
-  command->add_option("--worker-program", arguments->worker_program, "Program that is started for each worker");
+  command->add_option("--worker-program", arguments->worker_program,
+                      "Program that is started for each worker");
   command->add_flag("--quiet", arguments->quiet, "Only the last line");
   command->footer(
       "Examples:\n"
       "  perdure train examples/tiny.toml\n"
-      "  perdure train examples/kjv.toml --set layout.pipelines=2 --set layout.stages=2 --out runs/kjv\n"
+      "  perdure train examples/kjv.toml --set layout.pipelines=2 --set layout.stages=2 --out "
+      "runs/kjv\n"
       "\n"
       "The last line printed is: step N  loss L  params HEX");
   command->callback([arguments, &action] { action = [arguments] { return train(*arguments); }; });

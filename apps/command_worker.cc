@@ -1,4 +1,5 @@
-// perdure worker: one rank of a job; started by `perdure train`, not by people. Picks the real implementations.
+// perdure worker: one rank of a job; started by `perdure train`, not by people. Picks the real
+// implementations.
 
 #include <malloc.h>
 #include <unistd.h>
@@ -31,10 +32,12 @@ base::Result<std::unique_ptr<MeshFabric>> make_fabric(const FabricRequest& reque
       {.rank = request.rank,
        .ranks = request.ranks,
        .epoch = request.epoch,
-       .transport = shm ? runtime::transport::UcxTransport::kShm : runtime::transport::UcxTransport::kTcp});
+       .transport =
+           shm ? runtime::transport::UcxTransport::kShm : runtime::transport::UcxTransport::kTcp});
 }
 
-// Freed memory stays with the process: giving it back and faulting it in again costs 12 us a page on some machines.
+// Freed memory stays with the process: giving it back and faulting it in again costs 12 us a page
+// on some machines.
 void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -66,19 +69,24 @@ int run_worker(const std::string& coordinator, uint32_t id) {
   io.run();
   CHECK(status.has_value());
   // The coordinator has told the person; this line is for the logs of one worker.
-  if (!status->is_ok()) LOG_ERROR("worker", "stopped", KV("worker", id), KV("why", status->to_string()));
+  if (!status->is_ok())
+    LOG_ERROR("worker", "stopped", KV("worker", id), KV("why", status->to_string()));
   return status->is_ok() ? kExitDone : kExitFailure;
 }
 
 }  // namespace
 
 void add_worker_command(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("worker", "One rank of a job (started by `perdure train`)");
+  CLI::App* command =
+      app.add_subcommand("worker", "One rank of a job (started by `perdure train`)");
   auto coordinator = std::make_shared<std::string>();
   auto id = std::make_shared<uint32_t>(0);
-  command->add_option("--coordinator", *coordinator, "HOST:PORT of the job's coordinator")->required();
+  command->add_option("--coordinator", *coordinator, "HOST:PORT of the job's coordinator")
+      ->required();
   command->add_option("--worker", *id, "Number of this worker in the job")->required();
-  command->callback([coordinator, id, &action] { action = [coordinator, id] { return run_worker(*coordinator, *id); }; });
+  command->callback([coordinator, id, &action] {
+    action = [coordinator, id] { return run_worker(*coordinator, *id); };
+  });
 }
 
 }  // namespace perdure::apps

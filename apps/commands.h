@@ -1,6 +1,6 @@
 #pragma once
-// The subcommands of `perdure`. Each adds itself to the command line and runs when it was chosen. Results are exit
-// codes: 0 done, 2 wrong input, 3 stopped by failure.
+// The subcommands of `perdure`. Each adds itself to the command line and runs when it was chosen.
+// Results are exit codes: 0 done, 2 wrong input, 3 stopped by failure.
 
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -23,5 +23,7 @@ void add_keys_command(CLI::App& app, Action& action);
 
 // Prints "perdure: <text>" and gives the exit code that the status stands for.
 int report_error(const base::Status& status);
+// The same for what was found before anything was started: whatever its kind, the input is wrong.
+int report_wrong_input(const base::Status& status);
 
 }  // namespace perdure::apps

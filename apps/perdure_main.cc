@@ -6,15 +6,22 @@
 
 namespace perdure::apps {
 
-int report_error(const base::Status& status) {
+int report_wrong_input(const base::Status& status) {
   std::fflush(stdout);
   std::fprintf(stderr, "perdure: %s\n", status.message().c_str());
+  return kExitWrongInput;
+}
+
+int report_error(const base::Status& status) {
+  report_wrong_input(status);
   switch (status.code()) {
     case base::StatusCode::kInvalidArgument:
     case base::StatusCode::kNotFound:
     case base::StatusCode::kAlreadyExists:
-    case base::StatusCode::kFailedPrecondition: return kExitWrongInput;
-    default: return kExitFailure;
+    case base::StatusCode::kFailedPrecondition:
+      return kExitWrongInput;
+    default:
+      return kExitFailure;
   }
 }
 
@@ -29,7 +36,8 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  perdure data prepare --tokenizer byte corpus.txt --out data/corpus\n"
       "  perdure train examples/tiny.toml\n"
-      "  perdure train examples/kjv.toml --set layout.pipelines=2 --set layout.stages=2 --out runs/kjv\n"
+      "  perdure train examples/kjv.toml --set layout.pipelines=2 --set layout.stages=2 --out "
+      "runs/kjv\n"
       "\n"
       "Exit codes: 0 done, 2 wrong input, 3 stopped by a failure.");
   Action action;

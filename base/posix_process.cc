@@ -12,7 +12,8 @@ ProcessUsage process_usage() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return {.resident_peak_bytes = static_cast<uint64_t>(usage.ru_maxrss) * 1024,
-          .page_faults = static_cast<uint64_t>(usage.ru_minflt) + static_cast<uint64_t>(usage.ru_majflt)};
+          .page_faults =
+              static_cast<uint64_t>(usage.ru_minflt) + static_cast<uint64_t>(usage.ru_majflt)};
 }
 
 NamedThread::NamedThread(std::string name, UniqueFunction<void()> body)

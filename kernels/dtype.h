@@ -12,11 +12,14 @@ enum class DType : uint8_t { kF32, kBF16, kF64, kI32, kI64 };
 
 constexpr size_t size_bytes(DType dtype) {
   switch (dtype) {
-    case DType::kBF16: return 2;
+    case DType::kBF16:
+      return 2;
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+      return 4;
     case DType::kF64:
-    case DType::kI64: return 8;
+    case DType::kI64:
+      return 8;
   }
   return 0;
 }
@@ -39,14 +42,24 @@ static_assert(sizeof(BF16) == 2);
 template <typename T>
 constexpr DType dtype_of();
 template <>
-constexpr DType dtype_of<float>() { return DType::kF32; }
+constexpr DType dtype_of<float>() {
+  return DType::kF32;
+}
 template <>
-constexpr DType dtype_of<BF16>() { return DType::kBF16; }
+constexpr DType dtype_of<BF16>() {
+  return DType::kBF16;
+}
 template <>
-constexpr DType dtype_of<double>() { return DType::kF64; }
+constexpr DType dtype_of<double>() {
+  return DType::kF64;
+}
 template <>
-constexpr DType dtype_of<int32_t>() { return DType::kI32; }
+constexpr DType dtype_of<int32_t>() {
+  return DType::kI32;
+}
 template <>
-constexpr DType dtype_of<int64_t>() { return DType::kI64; }
+constexpr DType dtype_of<int64_t>() {
+  return DType::kI64;
+}
 
 }  // namespace perdure::kernels

@@ -6,11 +6,16 @@ namespace perdure::kernels {
 
 std::string_view to_string(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "f32";
-    case DType::kBF16: return "bf16";
-    case DType::kF64: return "f64";
-    case DType::kI32: return "i32";
-    case DType::kI64: return "i64";
+    case DType::kF32:
+      return "f32";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kF64:
+      return "f64";
+    case DType::kI32:
+      return "i32";
+    case DType::kI64:
+      return "i64";
   }
   return "?";
 }
@@ -66,7 +71,8 @@ Tensor Tensor::columns(int64_t begin, int64_t count) const {
 Tensor Tensor::rows(int64_t begin, int64_t count) const {
   CHECK_EQ(rank_, 2);
   CHECK(begin >= 0 && count >= 0 && begin + count <= shape_[0]);
-  auto* at = static_cast<std::byte*>(data_) + static_cast<size_t>(begin * stride_[0]) * size_bytes(dtype_);
+  auto* at =
+      static_cast<std::byte*>(data_) + static_cast<size_t>(begin * stride_[0]) * size_bytes(dtype_);
   return matrix(at, dtype_, count, shape_[1], stride_[0]);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Tensor: a view of memory that somebody else owns, with element type, shape and strides (in elements).
-// The last dimension is always contiguous. A default-made Tensor is "absent" and stands for an optional
-// operand that is not there.
+// Tensor: a view of memory that somebody else owns, with element type, shape and strides (in
+// elements). The last dimension is always contiguous. A default-made Tensor is "absent" and stands
+// for an optional operand that is not there.
 
 #include <array>
 #include <cstdint>

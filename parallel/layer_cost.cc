@@ -74,8 +74,12 @@ LayerCost layer_cost(const ModelSpec& model, base::LayerId layer, const BatchSha
       cost.forward_flops += kElementFlops * rows * static_cast<double>(c.width);
       cost.backward_weight_flops += 2.0 * kElementFlops * rows * static_cast<double>(c.width);
       break;
-    case LayerKind::kBlock: add_block(cost, c, rows); break;
-    case LayerKind::kHead: add_head(cost, c, rows); break;
+    case LayerKind::kBlock:
+      add_block(cost, c, rows);
+      break;
+    case LayerKind::kHead:
+      add_head(cost, c, rows);
+      break;
   }
   if (spec.kind != LayerKind::kHead) {
     cost.boundary_bytes = BufferSpec{batch.micro_batch * c.context, c.width, 4}.bytes();

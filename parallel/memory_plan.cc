@@ -23,12 +23,11 @@ void add_tensor(WorkerMemory& memory, const TensorSpec& tensor, const BatchShape
   memory.gradient_accumulators += padded(numerics.accumulator_bytes_per_element * elements);
   if (numerics.block_elements > 0) {
     const int64_t blocks = (elements + numerics.block_elements - 1) / numerics.block_elements;
-    memory.gradient_accumulators += padded(2 * blocks) + padded(4 * blocks);
+    memory.gradient_accumulators += padded(2 * blocks) + 2 * padded(4 * blocks);
   }
   if (numerics.grain_bytes_per_element > 0) {
     memory.gradient_grains += padded(numerics.grain_bytes_per_element * elements);
   }
-  memory.gradient_scratch = std::max(memory.gradient_scratch, padded(4 * elements));
 }
 
 void add_layers(WorkerMemory& memory, const ModelSpec& model, const StagePlace& place,
@@ -70,7 +69,6 @@ std::vector<WorkerMemory::Item> WorkerMemory::items() const {
           {"low_precision", low_precision},
           {"gradient_accumulators", gradient_accumulators},
           {"gradient_grains", gradient_grains},
-          {"gradient_scratch", gradient_scratch},
           {"activations", activations},
           {"activation_grads", activation_grads},
           {"boundary", boundary},

@@ -28,7 +28,6 @@ struct WorkerMemory {
   int64_t low_precision = 0;          // bf16 copies of what matrix products read; bf16 runs only
   int64_t gradient_accumulators = 0;  // with exponents and maxima of fixed point
   int64_t gradient_grains = 0;
-  int64_t gradient_scratch = 0;  // the largest tensor's gradient, f32
   int64_t activations = 0;       // stash slots x layers of the stage
   int64_t activation_grads = 0;  // one set of the largest layer, or slots x layers when split
   int64_t boundary = 0;          // per slot: residual gradient [R, C] f32, tokens, targets

@@ -24,10 +24,10 @@ struct ModelConfig {
   int64_t layers = 4;
   int64_t width = 128;
   int64_t heads = 4;
-  int64_t kv_heads = 0;      // 0: heads. == heads for GPT-2; heads % kv_heads == 0 (grouped-query)
-  int64_t ffn_width = 0;     // 0: 4 * width for GPT-2; round_up(8/3 * width, 32) for Llama
+  int64_t kv_heads = 0;   // 0: heads. == heads for GPT-2; heads % kv_heads == 0 (grouped-query)
+  int64_t ffn_width = 0;  // 0: 4 * width for GPT-2; round_up(8/3 * width, 32) for Llama
   int64_t vocabulary = 256;
-  int64_t context = 64;      // tokens per sample
+  int64_t context = 64;  // tokens per sample
   Embeddings embeddings = Embeddings::kTied;
   double norm_epsilon = 1e-5;
   double rope_theta = 10000.0;  // Llama only
@@ -44,21 +44,28 @@ enum class TensorUse : uint8_t { kMatrix, kVector };
 enum class Role : uint8_t {
   kTokenTable,     // [V, C]
   kPositionTable,  // [context, C], GPT-2
-  kNorm1Gamma, kNorm1Beta,          // [C]
-  kQkvWeight, kQkvBias,             // [(H + 2 Hkv) * D, C]
-  kAttentionOutWeight, kAttentionOutBias,  // [C, C]
-  kNorm2Gamma, kNorm2Beta,
-  kFfnInWeight, kFfnInBias,         // [F, C]; Llama: [2F, C], gate rows then up rows
-  kFfnOutWeight, kFfnOutBias,       // [C, F]
-  kFinalGamma, kFinalBeta,
-  kHeadWeight,                      // [V, C]; tied: the tensor of kTokenTable
+  kNorm1Gamma,
+  kNorm1Beta,  // [C]
+  kQkvWeight,
+  kQkvBias,  // [(H + 2 Hkv) * D, C]
+  kAttentionOutWeight,
+  kAttentionOutBias,  // [C, C]
+  kNorm2Gamma,
+  kNorm2Beta,
+  kFfnInWeight,
+  kFfnInBias,  // [F, C]; Llama: [2F, C], gate rows then up rows
+  kFfnOutWeight,
+  kFfnOutBias,  // [C, F]
+  kFinalGamma,
+  kFinalBeta,
+  kHeadWeight,  // [V, C]; tied: the tensor of kTokenTable
 };
 
 struct TensorSpec {
   std::string name;  // "blocks.3.attention.qkv.weight"; keys the initial weights
   std::vector<int64_t> shape;
   Init init = Init::kZero;
-  double init_std = 0.0;  // kNormal: 0.02, residual projections 0.02 / sqrt(2 * layers)
+  double init_std = 0.0;     // kNormal: 0.02, residual projections 0.02 / sqrt(2 * layers)
   Decay decay = Decay::kNo;  // matrices yes; norms, biases no
   TensorUse use = TensorUse::kVector;
   int64_t elements() const;

@@ -31,8 +31,8 @@ enum class Action : uint8_t {
 struct Instruction {
   Action action = Action::kForward;
   base::MicroBatch micro_batch{};  // global index in the step; F, B, I, W, sends, receives
-  uint32_t slot = 0;             // stash slot of the micro-batch, same actions
-  uint32_t index = 0;            // kReduce: bucket
+  uint32_t slot = 0;               // stash slot of the micro-batch, same actions
+  uint32_t index = 0;              // kReduce: bucket
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 

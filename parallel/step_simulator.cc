@@ -102,24 +102,40 @@ class StepRun {
     const RankTopology& topology = job_.ranks[r];
     bool done = true;
     switch (next.action) {
-      case Action::kForward: compute(rank, t.forward); break;
-      case Action::kBackward: run_backward(rank, t.backward_input + t.backward_weight); break;
-      case Action::kBackwardInput: run_backward(rank, t.backward_input); break;
-      case Action::kBackwardWeight: run_backward(rank, t.backward_weight); break;
+      case Action::kForward:
+        compute(rank, t.forward);
+        break;
+      case Action::kBackward:
+        run_backward(rank, t.backward_input + t.backward_weight);
+        break;
+      case Action::kBackwardInput:
+        run_backward(rank, t.backward_input);
+        break;
+      case Action::kBackwardWeight:
+        run_backward(rank, t.backward_weight);
+        break;
       case Action::kSendActivation:
         ranks_[topology.next->value()].inbox.activations.push_back(rank.now + t.send_activation);
         break;
       case Action::kSendGradient:
         ranks_[topology.previous->value()].inbox.gradients.push_back(rank.now + t.send_gradient);
         break;
-      case Action::kReceiveActivation: done = receive(rank, rank.inbox.activations); break;
-      case Action::kReceiveGradient: done = receive(rank, rank.inbox.gradients); break;
+      case Action::kReceiveActivation:
+        done = receive(rank, rank.inbox.activations);
+        break;
+      case Action::kReceiveGradient:
+        done = receive(rank, rank.inbox.gradients);
+        break;
       case Action::kReduce:
         done = meet(rank, reductions_[topology.buckets.at(next.index)],
                     t.reduce.empty() ? 0.0 : t.reduce.at(next.index));
         break;
-      case Action::kVote: done = meet(rank, vote_, t.vote); break;
-      case Action::kApply: compute(rank, t.apply); break;
+      case Action::kVote:
+        done = meet(rank, vote_, t.vote);
+        break;
+      case Action::kApply:
+        compute(rank, t.apply);
+        break;
     }
     if (done) ++rank.at;
     return done;

@@ -48,9 +48,10 @@ BANNED = [
      ("base/posix_", "base/log.cc", "kernels/", "runtime/transport", "tests/sim/") + REAL_WORLD),
     ("sleep", r"\b(sleep_for|sleep_until)\s*\(\s*std::chrono|this_thread::sleep|\b(usleep|nanosleep)\s*\(",
      ("base/posix_", "kernels/", "runtime/transport") + REAL_WORLD),
-    ("random numbers", r"\b(std::)?random_device\b|\bstd::mt19937|(?<![\w.>])(rand|drand48|::random)\s*\(\s*\)"
+    ("random numbers", r"\b(std::)?random_device\b|(?<![\w.>])(rand|drand48|::random)\s*\(\s*\)"
                        r"|\bsrand\s*\(|\bstd::\w+_distribution\b",
      ("kernels/",) + REAL_WORLD),
+    ("library random engine", r"\bstd::(mt19937|minstd|ranlux)", ("tests/",)),
     ("environment", r"\b(secure_)?(getenv|setenv|putenv)\s*\(",
      ("base/posix_", "kernels/", "runtime/transport") + REAL_WORLD),
     ("thread", r"\bstd::(jthread|thread|async)\b(?!::id)",
@@ -59,7 +60,7 @@ BANNED = [
     ("file", r"\b(fopen|freopen|opendir|mkstemp)\s*\(|\bstd::[io]?fstream\b|(?<![\w.>:])::open(at)?\s*\("
              r"|\bstd::filesystem\b",
      ("base/posix_", "kernels/", "runtime/transport", "checkpoint/uring_", "checkpoint/rocksdb_",
-      "checkpoint/pool_writer", "tests/") + REAL_WORLD),
+      "checkpoint/pool_writer", "runtime/data/token_file_mmap.cc", "tests/") + REAL_WORLD),
     ("socket", r"(?<![\w.>:])(::)?(socket|accept4|socketpair)\s*\(\s*(AF|PF)_",
      ("base/posix_", "runtime/transport", "chaos/process_") + REAL_WORLD),
 ]
@@ -77,7 +78,7 @@ THIRD_PARTY = [
     ("oneDNN", r"(oneapi/)?dnnl", ("kernels/", "bench/")),
 ]
 ASIO_USERS = ("base/task.", "base/waiter.", "base/asio_impl.cc", "base/posix_clock.", "runtime/transport",
-              "chaos/sim_host.", "apps/", "bench/", "tests/")
+              "runtime/agent/child_process.", "chaos/sim_host.", "apps/", "bench/", "tests/")
 
 
 class Source:

@@ -26,7 +26,8 @@ double step_flops(const BenchJob& job) {
   const auto tokens = static_cast<double>(step_tokens(job));
   const auto context = static_cast<double>(c.context);
   // Scores and values: 2 products of T x T/2 per head; backward twice that and the scores again.
-  const double attention = 2.0 * 2.0 * context / 2.0 * static_cast<double>(c.width) * static_cast<double>(c.layers);
+  const double attention =
+      2.0 * 2.0 * context / 2.0 * static_cast<double>(c.width) * static_cast<double>(c.layers);
   return tokens * (6.0 * products + 3.5 * attention);
 }
 
@@ -37,7 +38,8 @@ int64_t step_tokens(const BenchJob& job) {
 class BenchRun::RandomTokens : public runtime::engine::BatchSource {
  public:
   RandomTokens(int64_t context, int64_t vocabulary) : context_(context), vocabulary_(vocabulary) {}
-  void fill(uint64_t first_sample, int64_t samples, std::span<int32_t> tokens, std::span<int32_t> targets) override {
+  void fill(uint64_t first_sample, int64_t samples, std::span<int32_t> tokens,
+            std::span<int32_t> targets) override {
     // Eight samples that repeat: there is something to learn.
     for (int64_t i = 0; i < samples * context_; ++i) {
       const uint64_t sample = (first_sample + static_cast<uint64_t>(i / context_)) % 8;
@@ -48,7 +50,8 @@ class BenchRun::RandomTokens : public runtime::engine::BatchSource {
 
  private:
   int32_t token(uint64_t sample, int64_t position) const {
-    const auto word = base::philox4x32({1, 2}, {static_cast<uint32_t>(sample), static_cast<uint32_t>(position), 0, 0});
+    const auto word = base::philox4x32(
+        {1, 2}, {static_cast<uint32_t>(sample), static_cast<uint32_t>(position), 0, 0});
     return static_cast<int32_t>(word[0] % static_cast<uint32_t>(vocabulary_));
   }
   const int64_t context_;
@@ -61,10 +64,11 @@ BenchRun::BenchRun(const BenchJob& job, kernels::Device& device)
       source_(std::make_unique<RandomTokens>(job.model.context, job.model.vocabulary)) {
   runtime::engine::EngineOptions options;
   options.model = parallel::make_model_spec(job.model).value();
-  options.layout = parallel::make_layout(options.model,
-                                         {.micro_batches = job.micro_batches, .grain = job.numerics.grain},
-                                         parallel::relative_layer_costs(options.model))
-                       .value();
+  options.layout =
+      parallel::make_layout(options.model,
+                            {.micro_batches = job.micro_batches, .grain = job.numerics.grain},
+                            parallel::relative_layer_costs(options.model))
+          .value();
   options.schedule = parallel::make_schedule_1f1b(options.model, options.layout);
   options.batch = {.micro_batch = job.micro_batch, .compute = job.compute};
   options.numerics = job.numerics;

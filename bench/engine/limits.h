@@ -13,8 +13,9 @@ struct Limits {
 
 Limits measure_limits(kernels::Device& device, int threads);
 
-// The best matrix product in f32 that any library here gives with this many threads: oneDNN's sgemm with its own
-// threads, OpenBLAS's if it is installed, and our device, on square and on GPT-2's shapes.
+// The best matrix product in f32 that any library here gives with this many threads: oneDNN's sgemm
+// with its own threads, OpenBLAS's if it is installed, and our device, on square and on GPT-2's
+// shapes.
 double best_sgemm_gflops(kernels::Device& device, int threads);
 
 }  // namespace perdure::bench

@@ -151,7 +151,7 @@ class GemmBenchmark {
   double rate(const Problem& p, const ClockOptions& clock, Fn&& f) {
     const double flops =
         2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-    return flops / measure(f, clock).best_seconds * 1e-9;
+    return flops / measure(f, clock).seconds(clock) * 1e-9;
   }
   static bool equal(const Tensor& a, const Tensor& b) {
     return std::memcmp(a.data(), b.data(), static_cast<size_t>(a.elements()) * 4) == 0;

@@ -50,14 +50,14 @@ class OpsBenchmark {
   template <typename Fn>
   void compute(const std::string& name, double flops, Fn&& f) {
     const Timing t = measure(f, n_.clock);
-    const double rate = flops / t.best_seconds * 1e-9;
+    const double rate = flops / t.seconds(n_.clock) * 1e-9;
     std::printf("%-34s %10.1f %10.1f %6.0f GF %6.0f%%\n", name.c_str(), t.best_seconds * 1e6,
                 t.median_seconds * 1e6, rate, 100.0 * rate / peak_);
   }
   template <typename Fn>
   void move(const std::string& name, double bytes, Fn&& f) {
     const Timing t = measure(f, n_.clock);
-    const double rate = bytes / t.best_seconds * 1e-9;
+    const double rate = bytes / t.seconds(n_.clock) * 1e-9;
     std::printf("%-34s %10.1f %10.1f %6.1f GB %6.0f%%\n", name.c_str(), t.best_seconds * 1e6,
                 t.median_seconds * 1e6, rate, 100.0 * rate / memory_);
   }

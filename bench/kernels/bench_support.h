@@ -24,6 +24,10 @@ double now_seconds(const ClockOptions& options = {});
 struct Timing {
   double best_seconds = 1e30;
   double median_seconds = 0.0;
+  // The best by the wall clock; the median by CPU time, which the system counts with some delay.
+  double seconds(const ClockOptions& options) const {
+    return options.clock == Clock::kWall ? best_seconds : median_seconds;
+  }
 };
 
 // Runs f for a quarter of a second, at least 5 times, after one run that does not count.

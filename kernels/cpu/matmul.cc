@@ -15,7 +15,7 @@ namespace {
 // Part of the numerics: oneDNN picks its blocking, and with it the rounding, by the shape of a
 // panel.
 constexpr int64_t kPanelRows = 256;
-constexpr int64_t kPanelCols = 384;
+constexpr int64_t kPanelCols = 768;
 constexpr int64_t kPanelsWanted = 6;
 constexpr int64_t kPanelWorkMin = int64_t{4} << 20;        // multiply-adds: about 50 us
 constexpr int64_t kOperandElementsMax = int64_t{2} << 20;  // of a and b of one panel, as f32

@@ -16,7 +16,8 @@ extern char** environ;
 namespace perdure::runtime::agent {
 namespace {
 
-// Everything that the child needs is made before fork(): between fork and exec only plain system calls are safe.
+// Everything that the child needs is made before fork(): between fork and exec only plain system
+// calls are safe.
 struct ExecImage {
   std::vector<std::string> argument_texts;
   std::vector<std::string> environment_texts;
@@ -26,7 +27,8 @@ struct ExecImage {
   explicit ExecImage(const ChildCommand& command) {
     argument_texts.push_back(command.program);
     for (const std::string& a : command.arguments) argument_texts.push_back(a);
-    for (const auto& [name, value] : command.environment) environment_texts.push_back(name + "=" + value);
+    for (const auto& [name, value] : command.environment)
+      environment_texts.push_back(name + "=" + value);
     for (std::string& a : argument_texts) arguments.push_back(a.data());
     for (char** e = environ; *e != nullptr; ++e) {
       bool replaced = false;
@@ -105,11 +107,12 @@ std::string ChildExit::to_string() const {
   return "signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
 }
 
-base::Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const base::Executor& executor,
-                                                                const ChildCommand& command,
-                                                                base::UniqueFunction<void(ChildExit)> on_exit) {
+base::Result<std::unique_ptr<ChildProcess>> ChildProcess::start(
+    const base::Executor& executor, const ChildCommand& command,
+    base::UniqueFunction<void(ChildExit)> on_exit) {
   int failure[2];
-  if (::pipe2(failure, O_CLOEXEC) != 0) return base::resource_exhausted("no descriptor left for a new process");
+  if (::pipe2(failure, O_CLOEXEC) != 0)
+    return base::resource_exhausted("no descriptor left for a new process");
   const ExecImage image(command);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();

@@ -1,6 +1,7 @@
 // Ring all-reduce. With members p = 0..n-1 and the data cut into n segments:
 //
-//   reduce-scatter, round r: p sends segment (p - r) to p+1 and adds what p-1 sends to segment (p - r - 1);
+//   reduce-scatter, round r: p sends segment (p - r) to p+1 and adds what p-1 sends to segment (p -
+//   r - 1);
 //                            after n-1 rounds p holds segment (p + 1) complete
 //   all-gather, round r:     p sends segment (p + 1 - r), receives segment (p - r)
 //

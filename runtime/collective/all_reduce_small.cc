@@ -1,6 +1,6 @@
 // Recursive doubling among n members, m = largest power of two <= n:
-//   members m..n-1 give their data to member p - m; members 0..m-1 exchange with p ^ 1, p ^ 2, p ^ 4, ...;
-//   then members m..n-1 are told the result.
+//   members m..n-1 give their data to member p - m; members 0..m-1 exchange with p ^ 1, p ^ 2, p ^
+//   4, ...; then members m..n-1 are told the result.
 
 #include <algorithm>
 #include <bit>
@@ -22,7 +22,8 @@ base::Status send_to(Fabric& fabric, const AllReduceArgs& args, base::Rank to, u
   return fabric.wait(fabric.post_send(to, round_tag(args, round), args.data), args.timeout);
 }
 
-base::Status exchange(Fabric& fabric, const AllReduceArgs& args, base::Rank partner, uint32_t round) {
+base::Status exchange(Fabric& fabric, const AllReduceArgs& args, base::Rank partner,
+                      uint32_t round) {
   const std::span<std::byte> landing = args.scratch.first(args.data.size());
   const Ticket receive = fabric.post_receive(partner, round_tag(args, round), landing);
   const Ticket send = fabric.post_send(partner, round_tag(args, round), args.data);
@@ -46,12 +47,14 @@ base::Status all_reduce_small(Fabric& fabric, const AllReduceArgs& args) {
   if (p >= m) {
     const base::Rank partner = args.members[p - m];
     RETURN_IF_ERROR(send_to(fabric, args, partner, kFoldRound));
-    return fabric.wait(fabric.post_receive(partner, round_tag(args, kTellRound), args.data), args.timeout);
+    return fabric.wait(fabric.post_receive(partner, round_tag(args, kTellRound), args.data),
+                       args.timeout);
   }
   if (p + m < n) {
     const std::span<std::byte> landing = args.scratch.first(args.data.size());
-    RETURN_IF_ERROR(fabric.wait(
-        fabric.post_receive(args.members[p + m], round_tag(args, kFoldRound), landing), args.timeout));
+    RETURN_IF_ERROR(
+        fabric.wait(fabric.post_receive(args.members[p + m], round_tag(args, kFoldRound), landing),
+                    args.timeout));
     combine(args.op, args.data, landing);
   }
   uint32_t round = 0;

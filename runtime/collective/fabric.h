@@ -1,9 +1,9 @@
 #pragma once
-// Fabric: the seam between collectives and what carries bytes. It moves messages between the ranks of one
-// epoch; everything bigger (all-reduce, pipelines) is built from posts and waits.
+// Fabric: the seam between collectives and what carries bytes. It moves messages between the ranks
+// of one epoch; everything bigger (all-reduce, pipelines) is built from posts and waits.
 //
-// Implementations: LocalFabric (ranks as threads, for tests), UcxFabric (runtime/transport). One conformance
-// test runs over all of them.
+// Implementations: LocalFabric (ranks as threads, for tests), UcxFabric (runtime/transport). One
+// conformance test runs over all of them.
 //
 // Threads: one thread per rank posts and waits; abort() may be called by any thread.
 // Order: messages with one sender, receiver and tag arrive in the order in which they were posted.
@@ -42,31 +42,35 @@ class Fabric {
   virtual base::Rank rank() const = 0;
   virtual uint32_t ranks() const = 0;
 
-  // Start to move bytes. The memory belongs to the fabric until wait() returned for this ticket, or until
-  // abort() AND a wait() that returned its error. Sending to oneself is a bug. Never blocks, never fails:
-  // what goes wrong is told by wait().
+  // Start to move bytes. The memory belongs to the fabric until wait() returned for this ticket, or
+  // until abort() AND a wait() that returned its error. Sending to oneself is a bug. Never blocks,
+  // never fails: what goes wrong is told by wait().
   virtual Ticket post_send(base::Rank to, Tag tag, std::span<const std::byte> bytes) = 0;
   virtual Ticket post_receive(base::Rank from, Tag tag, std::span<std::byte> bytes) = 0;
 
-  // Waits until the operation is done. A send is done when its memory may be used again, which does not mean
-  // that the peer has it. kDeadlineExceeded: not done in time, and the fabric is aborted, because a message of
-  // unknown state cannot be taken back. kUnavailable: the peer is gone. kDataLoss: a message of another length
-  // than expected. Otherwise what abort() was given.
+  // Waits until the operation is done. A send is done when its memory may be used again, which does
+  // not mean that the peer has it. kDeadlineExceeded: not done in time, and the fabric is aborted,
+  // because a message of unknown state cannot be taken back. kUnavailable: the peer is gone.
+  // kDataLoss: a message of another length than expected. Otherwise what abort() was given.
   virtual base::Status wait(Ticket ticket, Timeout timeout) = 0;
 
-  // Ends every operation in flight, in bounded time, with `why`; later ones end with it at once. The first
-  // reason stays. Used to leave a collective when a peer is lost or the epoch has changed.
+  // Ends every operation in flight, in bounded time, with `why`; later ones end with it at once.
+  // The first reason stays. Used to leave a collective when a peer is lost or the epoch has
+  // changed.
   virtual void abort(base::Status why) = 0;
 };
 
-// A fabric between processes. Life: make it, exchange address() by other means, connect, use, close (or destroy).
+// A fabric between processes. Life: make it, exchange address() by other means, connect, use, close
+// (or destroy).
 class MeshFabric : public Fabric {
  public:
   // What the peers need to reach this rank.
   virtual std::vector<std::byte> address() const = 0;
-  // addresses[r] is that of rank r (the own one is ignored). Builds every link and sends a message over each in
-  // both directions, so that what is not reachable is known now. Call once, on all ranks.
-  virtual base::Status connect(std::span<const std::vector<std::byte>> addresses, Timeout timeout) = 0;
+  // addresses[r] is that of rank r (the own one is ignored). Builds every link and sends a message
+  // over each in both directions, so that what is not reachable is known now. Call once, on all
+  // ranks.
+  virtual base::Status connect(std::span<const std::vector<std::byte>> addresses,
+                               Timeout timeout) = 0;
   // Frees what lies below. Open operations end with kCancelled. Called by the destructor too.
   virtual void close() = 0;
 };

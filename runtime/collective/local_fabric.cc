@@ -20,9 +20,9 @@ void LocalSwitch::match(Queue& queue) {
         std::memcpy(receive.receive.data(), send.send.data(), send.send.size());
       }
     } else {
-      receive.result = base::data_loss("a message of " + std::to_string(send.send.size()) +
-                                       " bytes where " + std::to_string(receive.receive.size()) +
-                                       " were expected");
+      receive.result =
+          base::data_loss("a message of " + std::to_string(send.send.size()) + " bytes where " +
+                          std::to_string(receive.receive.size()) + " were expected");
     }
     send.done = receive.done = true;
     queue.sends.pop_front();
@@ -30,7 +30,8 @@ void LocalSwitch::match(Queue& queue) {
   }
 }
 
-// What waits for or comes from `rank` ends now: on its own side with its reason, on the others' as unavailable.
+// What waits for or comes from `rank` ends now: on its own side with its reason, on the others' as
+// unavailable.
 void LocalSwitch::fail_all_of(uint32_t rank, const base::Status& why) {
   for (auto& [key, queue] : queues_) {
     const bool from_it = std::get<0>(key) == rank;
@@ -89,7 +90,8 @@ base::Status LocalFabric::wait(Ticket ticket, Timeout timeout) {
   const std::shared_ptr<LocalSwitch::Operation> operation = found->second;
   open_.erase(found);
   if (!hub_.changed_.wait_for(lock, timeout, [&] { return operation->done; })) {
-    aborted_ = base::deadline_exceeded("no message within " + std::to_string(timeout.count()) + " ms");
+    aborted_ =
+        base::deadline_exceeded("no message within " + std::to_string(timeout.count()) + " ms");
     hub_.fail_all_of(rank_.value(), aborted_);
     hub_.changed_.notify_all();
     return aborted_;

@@ -1,6 +1,7 @@
 #pragma once
-// LocalFabric: ranks as threads of one process, for tests of everything that is distributed. A LocalSwitch holds
-// the messages; each rank has a LocalFabric on it. Sends are rendezvous: a send is done when its receiver took it.
+// LocalFabric: ranks as threads of one process, for tests of everything that is distributed. A
+// LocalSwitch holds the messages; each rank has a LocalFabric on it. Sends are rendezvous: a send
+// is done when its receiver took it.
 
 #include <condition_variable>
 #include <deque>
@@ -30,7 +31,8 @@ class LocalSwitch {
     bool done = false;
     base::Status result;
   };
-  using Key = std::tuple<uint32_t, uint32_t, uint8_t, uint32_t, uint32_t>;  // from, to, channel, step, index
+  using Key = std::tuple<uint32_t, uint32_t, uint8_t, uint32_t,
+                         uint32_t>;  // from, to, channel, step, index
   struct Queue {
     std::deque<std::shared_ptr<Operation>> sends;  // shared: the queue and the poster's ticket
     std::deque<std::shared_ptr<Operation>> receives;

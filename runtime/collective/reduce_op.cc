@@ -1,4 +1,5 @@
-// Built with -O3: the loops are left to the compiler's vectoriser, and integer and max are exact in any order.
+// Built with -O3: the loops are left to the compiler's vectoriser, and integer and max are exact in
+// any order.
 
 #include "runtime/collective/reduce_op.h"
 
@@ -45,11 +46,13 @@ size_t element_bytes(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSumI32:
     case ReduceOp::kSumF32:
-    case ReduceOp::kMaxF32: return 4;
+    case ReduceOp::kMaxF32:
+      return 4;
     case ReduceOp::kSumI64:
     case ReduceOp::kSumU64:
     case ReduceOp::kMaxU64:
-    case ReduceOp::kSumThenMax: return 8;
+    case ReduceOp::kSumThenMax:
+      return 8;
   }
   return 0;
 }
@@ -59,13 +62,19 @@ void combine(ReduceOp op, std::span<std::byte> into, std::span<const std::byte> 
   CHECK_EQ(into.size() % element_bytes(op), 0u);
   switch (op) {
     // Unsigned addition has the bits of signed addition and no undefined overflow.
-    case ReduceOp::kSumI32: return combine_as<uint32_t, Sum>(into, from);
+    case ReduceOp::kSumI32:
+      return combine_as<uint32_t, Sum>(into, from);
     case ReduceOp::kSumI64:
-    case ReduceOp::kSumU64: return combine_as<uint64_t, Sum>(into, from);
-    case ReduceOp::kSumF32: return combine_as<float, Sum>(into, from);
-    case ReduceOp::kMaxF32: return combine_as<float, Max>(into, from);
-    case ReduceOp::kMaxU64: return combine_as<uint64_t, Max>(into, from);
-    case ReduceOp::kSumThenMax: return sum_then_max(into, from);
+    case ReduceOp::kSumU64:
+      return combine_as<uint64_t, Sum>(into, from);
+    case ReduceOp::kSumF32:
+      return combine_as<float, Sum>(into, from);
+    case ReduceOp::kMaxF32:
+      return combine_as<float, Max>(into, from);
+    case ReduceOp::kMaxU64:
+      return combine_as<uint64_t, Max>(into, from);
+    case ReduceOp::kSumThenMax:
+      return sum_then_max(into, from);
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Element-wise combination of two arrays. All but kSumF32 are associative and commutative: their result does not
-// depend on ring, tree or order of arrival.
+// Element-wise combination of two arrays. All but kSumF32 are associative and commutative: their
+// result does not depend on ring, tree or order of arrival.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,8 @@ enum class ReduceOp : uint8_t {
   kMaxF32,
   kSumU64,
   kMaxU64,
-  kSumThenMax,  // u64: word 0 says how many words after it are summed; the rest are maxima. Whole arrays only.
+  kSumThenMax,  // u64: word 0 says how many words after it are summed; the rest are maxima. Whole
+                // arrays only.
 };
 
 size_t element_bytes(ReduceOp op);

@@ -7,18 +7,25 @@ namespace perdure::runtime::coordinator {
 namespace {
 
 constexpr base::Nanos kMessageTimeout = std::chrono::seconds(10);
-// One dead worker makes errors everywhere; the telling one may be told a little later than the first.
+// One dead worker makes errors everywhere; the telling one may be told a little later than the
+// first.
 constexpr base::Nanos kFailureGrace = std::chrono::milliseconds(300);
 
-// How much an error says about the cause: a lost peer is a consequence, its process's end the reason.
+// How much an error says about the cause: a lost peer is a consequence, its process's end the
+// reason.
 int weight(const base::Status& status) {
   switch (status.code()) {
-    case base::StatusCode::kOk: return 0;
+    case base::StatusCode::kOk:
+      return 0;
     case base::StatusCode::kUnavailable:
-    case base::StatusCode::kCancelled: return 1;
-    case base::StatusCode::kDeadlineExceeded: return 2;
-    case base::StatusCode::kAborted: return 3;
-    default: return 4;
+    case base::StatusCode::kCancelled:
+      return 1;
+    case base::StatusCode::kDeadlineExceeded:
+      return 2;
+    case base::StatusCode::kAborted:
+      return 3;
+    default:
+      return 4;
   }
 }
 
@@ -32,8 +39,9 @@ bool same_token(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-JobCoordinator::JobCoordinator(const CoordinatorOptions& options, std::unique_ptr<base::Listener> listener,
-                               base::Clock& clock, const base::Executor& executor, JobObserver& observer)
+JobCoordinator::JobCoordinator(const CoordinatorOptions& options,
+                               std::unique_ptr<base::Listener> listener, base::Clock& clock,
+                               const base::Executor& executor, JobObserver& observer)
     : options_(options),
       listener_(std::move(listener)),
       clock_(clock),
@@ -98,16 +106,20 @@ base::Task<void> JobCoordinator::watch_join() {
 
 base::Task<void> JobCoordinator::accept_loop() {
   while (true) {
-    base::Result<std::unique_ptr<base::Channel>> channel = co_await listener_->accept(base::kNoDeadline);
+    base::Result<std::unique_ptr<base::Channel>> channel =
+        co_await listener_->accept(base::kNoDeadline);
     if (!channel.is_ok()) co_return;  // closed
     if (!base::spawn(executor_, gate_, serve(std::move(channel).value())).is_ok()) co_return;
   }
 }
 
-// Not a coroutine, and never given a temporary: g++ 12 destroys an aggregate made inside a co_await expression twice.
+// Not a coroutine, and never given a temporary: g++ 12 destroys an aggregate made inside a co_await
+// expression twice.
 template <typename Message>
-base::Task<base::Status> JobCoordinator::send(rpc::MessageChannel& channel, const Message& message) {
-  return channel.send(static_cast<uint16_t>(Message::kType), message.encode(), clock_.now() + kMessageTimeout);
+base::Task<base::Status> JobCoordinator::send(rpc::MessageChannel& channel,
+                                              const Message& message) {
+  return channel.send(static_cast<uint16_t>(Message::kType), message.encode(),
+                      clock_.now() + kMessageTimeout);
 }
 
 // One connection, from its first byte to its last.
@@ -129,14 +141,18 @@ base::Task<void> JobCoordinator::serve(std::unique_ptr<base::Channel> channel) {
 }
 
 base::Task<base::Status> JobCoordinator::admit(rpc::MessageChannel& channel, base::Rank& rank) {
-  CO_ASSIGN_OR_RETURN(const rpc::Frame frame, co_await channel.receive(clock_.now() + kMessageTimeout));
+  CO_ASSIGN_OR_RETURN(const rpc::Frame frame,
+                      co_await channel.receive(clock_.now() + kMessageTimeout));
   if (frame.type != static_cast<uint16_t>(rpc::MessageType::kHello)) {
     co_return base::invalid_argument("the first message is not a hello");
   }
   CO_ASSIGN_OR_RETURN(const rpc::Hello hello, rpc::Hello::decode(frame.payload));
-  if (!same_token(hello.job_token, options_.job_token)) co_return base::invalid_argument("wrong job token");
-  if (hello.worker.value() >= members_.size()) co_return base::invalid_argument("no such worker in this job");
-  if (members_[hello.worker.value()].channel != nullptr) co_return base::already_exists("worker is here already");
+  if (!same_token(hello.job_token, options_.job_token))
+    co_return base::invalid_argument("wrong job token");
+  if (hello.worker.value() >= members_.size())
+    co_return base::invalid_argument("no such worker in this job");
+  if (members_[hello.worker.value()].channel != nullptr)
+    co_return base::already_exists("worker is here already");
   rank = base::Rank(hello.worker.value());
   const rpc::Assignment assignment{.rank = rank,
                                    .ranks = options_.ranks,
@@ -150,7 +166,8 @@ base::Task<base::Status> JobCoordinator::admit(rpc::MessageChannel& channel, bas
 base::Task<base::Status> JobCoordinator::follow(base::Rank rank) {
   Member& member = members_[rank.value()];
   while (true) {
-    CO_ASSIGN_OR_RETURN(const rpc::Frame frame, co_await member.channel->receive(base::kNoDeadline));
+    CO_ASSIGN_OR_RETURN(const rpc::Frame frame,
+                        co_await member.channel->receive(base::kNoDeadline));
     CO_RETURN_IF_ERROR(handle(rank, frame));
     if (!started_ && all(&Member::ready)) {
       started_ = true;
@@ -175,7 +192,8 @@ base::Status JobCoordinator::handle(base::Rank rank, const rpc::Frame& frame) {
       return base::Status::ok();
     }
     case rpc::MessageType::kEvaluationReport: {
-      ASSIGN_OR_RETURN(const rpc::EvaluationReport report, rpc::EvaluationReport::decode(frame.payload));
+      ASSIGN_OR_RETURN(const rpc::EvaluationReport report,
+                       rpc::EvaluationReport::decode(frame.payload));
       observer_.on_evaluation(report);
       return base::Status::ok();
     }
@@ -189,7 +207,8 @@ base::Status JobCoordinator::handle(base::Rank rank, const rpc::Frame& frame) {
       ASSIGN_OR_RETURN(const rpc::Failed failed, rpc::Failed::decode(frame.payload));
       return base::Status(static_cast<base::StatusCode>(failed.code), failed.text);
     }
-    default: return base::data_loss("unexpected message of type " + std::to_string(frame.type));
+    default:
+      return base::data_loss("unexpected message of type " + std::to_string(frame.type));
   }
 }
 

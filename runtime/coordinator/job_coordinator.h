@@ -1,9 +1,10 @@
 #pragma once
-// JobCoordinator: the control side of one job. It lets the workers in, tells each its rank and everybody's address,
-// passes on what they report and ends the job when all have finished. It is not on the step path: between Start and
-// Finished a worker needs nothing from it.
+// JobCoordinator: the control side of one job. It lets the workers in, tells each its rank and
+// everybody's address, passes on what they report and ends the job when all have finished. It is
+// not on the step path: between Start and Finished a worker needs nothing from it.
 //
-// Threads: the component's. `run` returns when the job is over; close the listener's network after it.
+// Threads: the component's. `run` returns when the job is over; close the listener's network after
+// it.
 
 #include <cstdint>
 #include <memory>
@@ -41,11 +42,11 @@ struct CoordinatorOptions {
 
 class JobCoordinator {
  public:
-  JobCoordinator(const CoordinatorOptions& options, std::unique_ptr<base::Listener> listener, base::Clock& clock,
-                 const base::Executor& executor, JobObserver& observer);
+  JobCoordinator(const CoordinatorOptions& options, std::unique_ptr<base::Listener> listener,
+                 base::Clock& clock, const base::Executor& executor, JobObserver& observer);
 
-  // Ok when every rank finished. Otherwise why the job failed: the most telling of what was reported within a
-  // moment of the first sign, since one death makes many errors.
+  // Ok when every rank finished. Otherwise why the job failed: the most telling of what was
+  // reported within a moment of the first sign, since one death makes many errors.
   base::Task<base::Status> run();
 
   // The process of a worker ended, as its agent says. After Finished that is no failure.

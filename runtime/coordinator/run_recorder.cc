@@ -21,10 +21,12 @@ std::string digest_text(uint64_t digest) {
   return buffer;
 }
 
-RunRecorder::RunRecorder(const RecorderOptions& options, base::FileSystem& files, base::Clock& clock)
+RunRecorder::RunRecorder(const RecorderOptions& options, base::FileSystem& files,
+                         base::Clock& clock)
     : options_(options), files_(files), clock_(clock), planned_bytes_(options.ranks) {}
 
-base::Result<std::unique_ptr<RunRecorder>> RunRecorder::open(const RecorderOptions& options, base::FileSystem& files,
+base::Result<std::unique_ptr<RunRecorder>> RunRecorder::open(const RecorderOptions& options,
+                                                             base::FileSystem& files,
                                                              base::Clock& clock) {
   std::unique_ptr<RunRecorder> recorder(new RunRecorder(options, files, clock));
   if (!options.folder.empty()) {
@@ -44,7 +46,8 @@ base::Status RunRecorder::open_files() {
   ASSIGN_OR_RETURN(events_, base::EventLog::open(files_, lead + "events.jsonl", clock_));
   ASSIGN_OR_RETURN(metrics_, files_.open(lead + "metrics.csv", base::OpenMode::kTruncate));
   ASSIGN_OR_RETURN(digests_, files_.open(lead + "digests.csv", base::OpenMode::kTruncate));
-  write_line(metrics_.get(), "step,loss,grad_norm,learning_rate,tokens_per_s,step_ms,attempts,applied\n");
+  write_line(metrics_.get(),
+             "step,loss,grad_norm,learning_rate,tokens_per_s,step_ms,attempts,applied\n");
   write_line(digests_.get(), "step,digest\n");
   return first_error_;
 }
@@ -87,21 +90,25 @@ void RunRecorder::on_step(const rpc::StepReport& report) {
   numbers_.steps_skipped += report.applied == 0 ? 1 : 0;
   const double rate = static_cast<double>(options_.tokens_per_step) / seconds;
   const std::string step = std::to_string(report.step.value());
-  write_line(metrics_.get(), step + "," + number_text(report.loss) + "," + number_text(report.grad_norm) + "," +
-                                 number_text(report.learning_rate) + "," + number_text(rate) + "," +
-                                 number_text(report.step_ms) + "," + std::to_string(report.attempts) + "," +
-                                 std::to_string(report.applied) + "\n");
-  write_line(digests_.get(),
-             std::to_string(report.step.value() - 1) + "," + digest_text(report.digest_before) + "\n");
+  write_line(metrics_.get(),
+             step + "," + number_text(report.loss) + "," + number_text(report.grad_norm) + "," +
+                 number_text(report.learning_rate) + "," + number_text(rate) + "," +
+                 number_text(report.step_ms) + "," + std::to_string(report.attempts) + "," +
+                 std::to_string(report.applied) + "\n");
+  write_line(digests_.get(), std::to_string(report.step.value() - 1) + "," +
+                                 digest_text(report.digest_before) + "\n");
   if (report.attempts > 1) {
     write_event(base::Event("step.again")
                     .with("step", report.step)
                     .with("attempts", report.attempts)
-                    .with("reason", report.step.value() == 1 ? "the first step finds the gradient exponents"
-                                                             : "gradients did not fit their exponents"));
+                    .with("reason", report.step.value() == 1
+                                        ? "the first step finds the gradient exponents"
+                                        : "gradients did not fit their exponents"));
   }
   if (report.applied == 0) {
-    write_event(base::Event("step.skipped").with("step", report.step).with("reason", "gradients are not finite"));
+    write_event(base::Event("step.skipped")
+                    .with("step", report.step)
+                    .with("reason", "gradients are not finite"));
   }
 }
 
@@ -126,8 +133,8 @@ void RunRecorder::on_finished(base::Rank rank, const rpc::Finished& finished) {
                   .with("peak_bytes", finished.peak_bytes)
                   .with("page_faults_after_warmup", finished.faults_after_warmup));
   if (rank == base::Rank(0)) {
-    write_line(digests_.get(),
-               std::to_string(finished.step.value()) + "," + digest_text(finished.state_digest) + "\n");
+    write_line(digests_.get(), std::to_string(finished.step.value()) + "," +
+                                   digest_text(finished.state_digest) + "\n");
   }
 }
 
@@ -138,8 +145,10 @@ base::Status RunRecorder::finish(const base::Status& outcome) {
   const bool several = numbers_.steps > 1;
   const double seconds = base::to_seconds(last_step_ - (several ? after_first_step_ : started_));
   const double steps = static_cast<double>(numbers_.steps) - (several ? 1.0 : 0.0);
-  if (seconds > 0.0) numbers_.tokens_per_s = steps * static_cast<double>(options_.tokens_per_step) / seconds;
-  write_event(base::Event("job.end").with("outcome", outcome.to_string()).with("steps", numbers_.steps));
+  if (seconds > 0.0)
+    numbers_.tokens_per_s = steps * static_cast<double>(options_.tokens_per_step) / seconds;
+  write_event(
+      base::Event("job.end").with("outcome", outcome.to_string()).with("steps", numbers_.steps));
   if (options_.folder.empty()) return base::Status::ok();
 
   nlohmann::ordered_json summary;
@@ -157,7 +166,8 @@ base::Status RunRecorder::finish(const base::Status& outcome) {
                        {"peak_bytes_max", numbers_.peak_bytes_max},
                        {"peak_to_plan_max", numbers_.peak_to_plan_max}};
   summary["page_faults_after_warmup"] = numbers_.faults_after_warmup;
-  keep(base::replace_file(files_, options_.folder + "/summary.json", base::as_byte_span(summary.dump(2) + "\n")));
+  keep(base::replace_file(files_, options_.folder + "/summary.json",
+                          base::as_byte_span(summary.dump(2) + "\n")));
   return first_error_;
 }
 

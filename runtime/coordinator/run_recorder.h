@@ -6,8 +6,8 @@
 //   digests.csv    step, digest of all committed state after it: equal runs have equal files
 //   summary.json   at the end: steps, loss, val_loss, tokens_per_s, params_digest, memory
 //
-// Without a folder it keeps the numbers and writes nothing. Errors of writing are kept and told by finish(): a full
-// disk does not stop the training. Threads: the component's.
+// Without a folder it keeps the numbers and writes nothing. Errors of writing are kept and told by
+// finish(): a full disk does not stop the training. Threads: the component's.
 
 #include <memory>
 #include <string>
@@ -35,7 +35,7 @@ struct RunNumbers {
   uint64_t state_digest = 0;
   uint64_t step_attempts_again = 0;  // attempts beyond the first, all steps together
   uint64_t steps_skipped = 0;
-  uint64_t planned_bytes_max = 0;    // of the worker with the largest plan
+  uint64_t planned_bytes_max = 0;  // of the worker with the largest plan
   uint64_t peak_bytes_max = 0;
   double peak_to_plan_max = 0.0;     // worst worker
   uint64_t faults_after_warmup = 0;  // all workers together
@@ -44,7 +44,8 @@ struct RunNumbers {
 class RunRecorder : public JobObserver {
  public:
   // kFailedPrecondition when the folder cannot be made or written.
-  static base::Result<std::unique_ptr<RunRecorder>> open(const RecorderOptions& options, base::FileSystem& files,
+  static base::Result<std::unique_ptr<RunRecorder>> open(const RecorderOptions& options,
+                                                         base::FileSystem& files,
                                                          base::Clock& clock);
 
   void on_ready(base::Rank rank, const rpc::Ready& ready) override;

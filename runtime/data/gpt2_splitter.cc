@@ -30,11 +30,14 @@ CharClass class_of(int32_t code) {
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return CharClass::kLetter;
+    case UTF8PROC_CATEGORY_LO:
+      return CharClass::kLetter;
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO: return CharClass::kNumber;
-    default: return CharClass::kOther;
+    case UTF8PROC_CATEGORY_NO:
+      return CharClass::kNumber;
+    default:
+      return CharClass::kOther;
   }
 }
 

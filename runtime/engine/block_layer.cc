@@ -3,7 +3,8 @@
 //   middle = input  + Attention(norm1(input)) W_o
 //   output = middle + F(norm2(middle) W_in) W_out         F = gelu, or silu(gate) * up
 //
-// Backward walks the same line from the right; `residual` is the gradient of output, then of middle, then of input.
+// Backward walks the same line from the right; `residual` is the gradient of output, then of
+// middle, then of input.
 
 #include <cmath>
 
@@ -31,8 +32,8 @@ class BlockLayer : public Layer {
     rotate(a[Activation::kQkv], kernels::RopeDirection::kForward);
     c_.ops.attention_forward(c_.stream, attention(a));
     c_.ops.copy(c_.stream, a[Activation::kInput], a[Activation::kMiddle]);
-    linear(a[Activation::kAttentionOut], Role::kAttentionOutWeight, Role::kAttentionOutBias, a[Activation::kMiddle],
-           Accumulate::kAdd);
+    linear(a[Activation::kAttentionOut], Role::kAttentionOutWeight, Role::kAttentionOutBias,
+           a[Activation::kMiddle], Accumulate::kAdd);
     norm_forward(norm2(a));
     linear(a[Activation::kNorm2Out], Role::kFfnInWeight, Role::kFfnInBias, a[Activation::kFfnIn]);
     if (gpt2_) {
@@ -41,7 +42,8 @@ class BlockLayer : public Layer {
       c_.ops.swiglu_forward(c_.stream, a[Activation::kFfnIn], a[Activation::kFfnAct]);
     }
     c_.ops.copy(c_.stream, a[Activation::kMiddle], call.output);
-    linear(a[Activation::kFfnAct], Role::kFfnOutWeight, Role::kFfnOutBias, call.output, Accumulate::kAdd);
+    linear(a[Activation::kFfnAct], Role::kFfnOutWeight, Role::kFfnOutBias, call.output,
+           Accumulate::kAdd);
   }
 
   void backward_input(const LayerCall& call, const ActivationGradSet& g) override {
@@ -51,9 +53,11 @@ class BlockLayer : public Layer {
     c_.ops.copy(c_.stream, residual, g[ActivationGrad::kFfnOutGrad]);
     linear_input_grad(g[ActivationGrad::kFfnOutGrad], Role::kFfnOutWeight, c_.scratch.wide);
     if (gpt2_) {
-      c_.ops.gelu_backward(c_.stream, a[Activation::kFfnIn], c_.scratch.wide, g[ActivationGrad::kFfnInGrad]);
+      c_.ops.gelu_backward(c_.stream, a[Activation::kFfnIn], c_.scratch.wide,
+                           g[ActivationGrad::kFfnInGrad]);
     } else {
-      c_.ops.swiglu_backward(c_.stream, a[Activation::kFfnIn], c_.scratch.wide, g[ActivationGrad::kFfnInGrad]);
+      c_.ops.swiglu_backward(c_.stream, a[Activation::kFfnIn], c_.scratch.wide,
+                             g[ActivationGrad::kFfnInGrad]);
     }
     linear_input_grad(g[ActivationGrad::kFfnInGrad], Role::kFfnInWeight, c_.scratch.narrow);
     norm_backward({.forward = norm2(a),
@@ -63,7 +67,8 @@ class BlockLayer : public Layer {
                    .dbeta = g[ActivationGrad::kNorm2BetaGrad]});
     // Attention half.
     c_.ops.copy(c_.stream, residual, g[ActivationGrad::kAttentionOutGrad]);
-    linear_input_grad(g[ActivationGrad::kAttentionOutGrad], Role::kAttentionOutWeight, c_.scratch.narrow);
+    linear_input_grad(g[ActivationGrad::kAttentionOutGrad], Role::kAttentionOutWeight,
+                      c_.scratch.narrow);
     const Tensor& dqkv = g[ActivationGrad::kQkvGrad];
     c_.ops.attention_backward(c_.stream, {.forward = attention(a),
                                           .dout = heads(c_.scratch.narrow, 0, config().heads),
@@ -81,11 +86,14 @@ class BlockLayer : public Layer {
 
   void backward_weight(const LayerCall& call, const ActivationGradSet& g) override {
     const ActivationSet& a = call.activations;
-    weight_grad(g[ActivationGrad::kFfnOutGrad], a[Activation::kFfnAct], Role::kFfnOutWeight, Role::kFfnOutBias);
-    weight_grad(g[ActivationGrad::kFfnInGrad], a[Activation::kNorm2Out], Role::kFfnInWeight, Role::kFfnInBias);
-    weight_grad(g[ActivationGrad::kAttentionOutGrad], a[Activation::kAttentionOut], Role::kAttentionOutWeight,
-                Role::kAttentionOutBias);
-    weight_grad(g[ActivationGrad::kQkvGrad], a[Activation::kNorm1Out], Role::kQkvWeight, Role::kQkvBias);
+    weight_grad(g[ActivationGrad::kFfnOutGrad], a[Activation::kFfnAct], Role::kFfnOutWeight,
+                Role::kFfnOutBias);
+    weight_grad(g[ActivationGrad::kFfnInGrad], a[Activation::kNorm2Out], Role::kFfnInWeight,
+                Role::kFfnInBias);
+    weight_grad(g[ActivationGrad::kAttentionOutGrad], a[Activation::kAttentionOut],
+                Role::kAttentionOutWeight, Role::kAttentionOutBias);
+    weight_grad(g[ActivationGrad::kQkvGrad], a[Activation::kNorm1Out], Role::kQkvWeight,
+                Role::kQkvBias);
     vector_grad(g[ActivationGrad::kNorm1GammaGrad], Role::kNorm1Gamma);
     vector_grad(g[ActivationGrad::kNorm2GammaGrad], Role::kNorm2Gamma);
     if (!gpt2_) return;
@@ -99,7 +107,8 @@ class BlockLayer : public Layer {
 
   Tensor heads(const Tensor& x, int64_t first_head, int64_t count) const {
     const int64_t size = config().head_size();
-    return x.columns(first_head * size, count * size).as_heads(c_.batch.micro_batch, config().context, count, size);
+    return x.columns(first_head * size, count * size)
+        .as_heads(c_.batch.micro_batch, config().context, count, size);
   }
   Tensor queries(const Tensor& qkv) const { return heads(qkv, 0, config().heads); }
   Tensor keys(const Tensor& qkv) const { return heads(qkv, config().heads, config().kv_heads); }
@@ -126,15 +135,15 @@ class BlockLayer : public Layer {
   }
 
   kernels::NormArgs norm1(const ActivationSet& a) const {
-    return norm(a[Activation::kInput], Role::kNorm1Gamma, Role::kNorm1Beta, a[Activation::kNorm1Out],
-                a[Activation::kNorm1Mean], a[Activation::kNorm1Rstd]);
+    return norm(a[Activation::kInput], Role::kNorm1Gamma, Role::kNorm1Beta,
+                a[Activation::kNorm1Out], a[Activation::kNorm1Mean], a[Activation::kNorm1Rstd]);
   }
   kernels::NormArgs norm2(const ActivationSet& a) const {
-    return norm(a[Activation::kMiddle], Role::kNorm2Gamma, Role::kNorm2Beta, a[Activation::kNorm2Out],
-                a[Activation::kNorm2Mean], a[Activation::kNorm2Rstd]);
+    return norm(a[Activation::kMiddle], Role::kNorm2Gamma, Role::kNorm2Beta,
+                a[Activation::kNorm2Out], a[Activation::kNorm2Mean], a[Activation::kNorm2Rstd]);
   }
-  kernels::NormArgs norm(const Tensor& x, Role gamma, Role beta, const Tensor& y, const Tensor& mean,
-                         const Tensor& rstd) const {
+  kernels::NormArgs norm(const Tensor& x, Role gamma, Role beta, const Tensor& y,
+                         const Tensor& mean, const Tensor& rstd) const {
     kernels::NormArgs args{.x = x,
                            .gamma = held(gamma).vector(),
                            .y = y,

@@ -1,5 +1,5 @@
-// The embedding: token table (and position table). It reads the f32 parameters in every compute type: a look-up
-// gains nothing from bf16.
+// The embedding: token table (and position table). It reads the f32 parameters in every compute
+// type: a look-up gains nothing from bf16.
 
 #include "runtime/engine/layer.h"
 
@@ -17,18 +17,21 @@ class EmbeddingLayer : public Layer {
   }
 
   void forward(const LayerCall& call) override {
-    c_.ops.embedding_forward(c_.stream, call.boundary.tokens, tokens_, positions_, c_.model.config.context,
-                             call.output);
+    c_.ops.embedding_forward(c_.stream, call.boundary.tokens, tokens_, positions_,
+                             c_.model.config.context, call.output);
   }
 
   void backward_input(const LayerCall&, const ActivationGradSet&) override {}
 
-  // The residual gradient stays in its buffer until the slot is used again, so split schedules find it too.
+  // The residual gradient stays in its buffer until the slot is used again, so split schedules find
+  // it too.
   void backward_weight(const LayerCall& call, const ActivationGradSet&) override {
     const Tensor& dy = call.boundary.residual;
-    c_.ops.embedding_backward(c_.stream, call.boundary.tokens, dy, c_.router.sink(layer_, Role::kTokenTable));
+    c_.ops.embedding_backward(c_.stream, call.boundary.tokens, dy,
+                              c_.router.sink(layer_, Role::kTokenTable));
     if (positions_.is_absent()) return;
-    c_.ops.position_backward(c_.stream, dy, c_.model.config.context, c_.router.sink(layer_, Role::kPositionTable));
+    c_.ops.position_backward(c_.stream, dy, c_.model.config.context,
+                             c_.router.sink(layer_, Role::kPositionTable));
   }
 
  private:

@@ -3,7 +3,9 @@
 namespace perdure::runtime::engine {
 namespace {
 
-bool uses_grains(const Numerics& numerics) { return numerics.mode == SumMode::kExact && numerics.grain > 1; }
+bool uses_grains(const Numerics& numerics) {
+  return numerics.mode == SumMode::kExact && numerics.grain > 1;
+}
 
 }  // namespace
 
@@ -19,8 +21,8 @@ size_t GradRouter::bytes(const parallel::ModelSpec& model, const parallel::Stage
   return total;
 }
 
-GradRouter::GradRouter(const parallel::ModelSpec& model, const parallel::StagePlace& place, const Numerics& numerics,
-                       ModelState& state, MemoryCarver& carver)
+GradRouter::GradRouter(const parallel::ModelSpec& model, const parallel::StagePlace& place,
+                       const Numerics& numerics, ModelState& state, MemoryCarver& carver)
     : grain_(uses_grains(numerics) ? numerics.grain : 1) {
   for (uint32_t l = place.layer_begin; l < place.layer_end; ++l) {
     for (const parallel::TensorUseInLayer& in_layer : model.layers[l].tensors) {
@@ -46,7 +48,8 @@ kernels::GradSink GradRouter::sink(base::LayerId layer, parallel::Role role) con
   return {};
 }
 
-void GradRouter::finish_micro_batch(kernels::Ops& ops, kernels::Stream& stream, base::MicroBatch micro_batch) {
+void GradRouter::finish_micro_batch(kernels::Ops& ops, kernels::Stream& stream,
+                                    base::MicroBatch micro_batch) {
   if (grain_ == 1 || (micro_batch.value() + 1) % grain_ != 0) return;
   for (const Use& use : uses_) {
     ops.accumulate_gradient(stream, use.grain, use.tensor->sink);

@@ -1,10 +1,11 @@
 #pragma once
-// GradRouter: where the gradient of a tensor goes, by use. A use is a tensor in a layer; a tied table has two.
+// GradRouter: where the gradient of a tensor goes, by use. A use is a tensor in a layer; a tied
+// table has two.
 //
 // grain 1 (and fast mode): straight into the tensor's accumulator, micro-batch by micro-batch.
-// grain G > 1: into an f32 buffer of the use for G consecutive micro-batches, then converted once. The buffer
-// belongs to the use, not to the tensor: two uses of a tied table may sit on one rank or on two, and the sum over
-// both must be one of integers.
+// grain G > 1: into an f32 buffer of the use for G consecutive micro-batches, then converted once.
+// The buffer belongs to the use, not to the tensor: two uses of a tied table may sit on one rank or
+// on two, and the sum over both must be one of integers.
 
 #include <vector>
 
@@ -14,8 +15,8 @@ namespace perdure::runtime::engine {
 
 class GradRouter {
  public:
-  GradRouter(const parallel::ModelSpec& model, const parallel::StagePlace& place, const Numerics& numerics,
-             ModelState& state, MemoryCarver& carver);
+  GradRouter(const parallel::ModelSpec& model, const parallel::StagePlace& place,
+             const Numerics& numerics, ModelState& state, MemoryCarver& carver);
 
   kernels::GradSink sink(base::LayerId layer, parallel::Role role) const;
   // After all layers' weight gradients of a micro-batch. Converts at the end of a grain.
@@ -23,7 +24,8 @@ class GradRouter {
   // At the start of an attempt.
   void reset(kernels::Ops& ops, kernels::Stream& stream);
 
-  static size_t bytes(const parallel::ModelSpec& model, const parallel::StagePlace& place, const Numerics& numerics);
+  static size_t bytes(const parallel::ModelSpec& model, const parallel::StagePlace& place,
+                      const Numerics& numerics);
 
  private:
   struct Use {

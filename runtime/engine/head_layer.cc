@@ -1,6 +1,6 @@
-// The head: final norm, projection on the vocabulary, cross-entropy. Its backward starts the backward of the
-// micro-batch. Gradients are those of the mean loss per token of one micro-batch; the division by the number of
-// micro-batches is done once, in the optimizer.
+// The head: final norm, projection on the vocabulary, cross-entropy. Its backward starts the
+// backward of the micro-batch. Gradients are those of the mean loss per token of one micro-batch;
+// the division by the number of micro-batches is done once, in the optimizer.
 
 #include "kernels/linear_cross_entropy.h"
 #include "runtime/engine/layer.h"
@@ -15,7 +15,9 @@ using parallel::Role;
 class HeadLayer : public Layer {
  public:
   HeadLayer(const LayerContext& context, base::LayerId layer)
-      : c_(context), layer_(layer), layer_norm_(context.model.config.family == parallel::Family::kGpt2) {}
+      : c_(context),
+        layer_(layer),
+        layer_norm_(context.model.config.family == parallel::Family::kGpt2) {}
 
   void forward(const LayerCall& call) override {
     const kernels::NormArgs args = norm(call);
@@ -38,7 +40,8 @@ class HeadLayer : public Layer {
     kernels::linear_cross_entropy(c_.ops, c_.stream, args);
 
     c_.ops.fill_zero(c_.stream, call.boundary.residual);
-    kernels::NormGradArgs grad{.forward = norm(call), .dy = c_.scratch.narrow, .dx = call.boundary.residual};
+    kernels::NormGradArgs grad{
+        .forward = norm(call), .dy = c_.scratch.narrow, .dx = call.boundary.residual};
     const int64_t width = c_.model.config.width;
     const Tensor& spare = c_.scratch.vector;  // at least 2 C wide
     grad.dgamma = Tensor::vector(spare.data(), kernels::DType::kF32, width);
@@ -58,12 +61,13 @@ class HeadLayer : public Layer {
  private:
   kernels::NormArgs norm(const LayerCall& call) const {
     const ActivationSet& a = call.activations;
-    kernels::NormArgs args{.x = a[Activation::kInput],
-                           .gamma = c_.state.held(c_.model.find(layer_, Role::kFinalGamma)).vector(),
-                           .y = a[Activation::kFinalOut],
-                           .mean = a[Activation::kFinalMean],
-                           .rstd = a[Activation::kFinalRstd],
-                           .epsilon = static_cast<float>(c_.model.config.norm_epsilon)};
+    kernels::NormArgs args{
+        .x = a[Activation::kInput],
+        .gamma = c_.state.held(c_.model.find(layer_, Role::kFinalGamma)).vector(),
+        .y = a[Activation::kFinalOut],
+        .mean = a[Activation::kFinalMean],
+        .rstd = a[Activation::kFinalRstd],
+        .epsilon = static_cast<float>(c_.model.config.norm_epsilon)};
     if (layer_norm_) args.beta = c_.state.held(c_.model.find(layer_, Role::kFinalBeta)).vector();
     return args;
   }

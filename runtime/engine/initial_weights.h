@@ -1,6 +1,6 @@
 #pragma once
-// Initial weights: each element is a function of the job's seed, the tensor's name and the element's index, so it
-// does not matter which rank makes it.
+// Initial weights: each element is a function of the job's seed, the tensor's name and the
+// element's index, so it does not matter which rank makes it.
 
 #include <cstdint>
 #include <span>

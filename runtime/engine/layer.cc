@@ -6,9 +6,12 @@ void Layer::loss_only(const LayerCall&) { CHECK(false) << "only the head has a l
 
 std::unique_ptr<Layer> make_layer(const LayerContext& context, base::LayerId layer) {
   switch (context.model.layers[layer.value()].kind) {
-    case parallel::LayerKind::kEmbedding: return make_embedding_layer(context, layer);
-    case parallel::LayerKind::kBlock: return make_block_layer(context, layer);
-    case parallel::LayerKind::kHead: return make_head_layer(context, layer);
+    case parallel::LayerKind::kEmbedding:
+      return make_embedding_layer(context, layer);
+    case parallel::LayerKind::kBlock:
+      return make_block_layer(context, layer);
+    case parallel::LayerKind::kHead:
+      return make_head_layer(context, layer);
   }
   return nullptr;
 }

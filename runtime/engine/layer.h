@@ -1,7 +1,7 @@
 #pragma once
-// Layer: forward and backward of one entry of ModelSpec::layers, made of kernels::Ops. Holds no activations: those
-// come with each call. The residual stream between layers is f32 whatever the compute type, so that cutting the
-// model elsewhere, or sending it over a link, rounds nothing.
+// Layer: forward and backward of one entry of ModelSpec::layers, made of kernels::Ops. Holds no
+// activations: those come with each call. The residual stream between layers is f32 whatever the
+// compute type, so that cutting the model elsewhere, or sending it over a link, rounds nothing.
 
 #include <memory>
 
@@ -33,9 +33,9 @@ class Layer {
  public:
   virtual ~Layer() = default;
   virtual void forward(const LayerCall& call) = 0;
-  // call.boundary.residual: gradient of the output on entry, of the input on return. Fills `grads` with what
-  // backward_weight needs. The head ignores what is there on entry: it starts from the loss, which it also writes,
-  // and it does its weight gradients here.
+  // call.boundary.residual: gradient of the output on entry, of the input on return. Fills `grads`
+  // with what backward_weight needs. The head ignores what is there on entry: it starts from the
+  // loss, which it also writes, and it does its weight gradients here.
   virtual void backward_input(const LayerCall& call, const ActivationGradSet& grads) = 0;
   virtual void backward_weight(const LayerCall& call, const ActivationGradSet& grads) = 0;
   // Head only: the loss alone, after forward.

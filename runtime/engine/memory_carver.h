@@ -26,7 +26,8 @@ class MemoryCarver {
     return kernels::Tensor::matrix(take(bytes).data(), dtype, rows, cols);
   }
   kernels::Tensor vector(kernels::DType dtype, int64_t size) {
-    return kernels::Tensor::vector(take(static_cast<size_t>(size) * kernels::size_bytes(dtype)).data(), dtype, size);
+    return kernels::Tensor::vector(
+        take(static_cast<size_t>(size) * kernels::size_bytes(dtype)).data(), dtype, size);
   }
   template <typename T>
   std::span<T> array(size_t count) {

@@ -39,9 +39,9 @@ uint32_t addends_of(const ModelStateOptions& options, base::TensorId id) {
 }
 
 bool has_low(const ModelStateOptions& options, const parallel::TensorSpec& spec) {
-  return options.compute == parallel::ComputeType::kBF16 && spec.use == parallel::TensorUse::kMatrix;
+  return options.compute == parallel::ComputeType::kBF16 &&
+         spec.use == parallel::TensorUse::kMatrix;
 }
-
 
 // Carves room for the padded size, gives a view of the real one.
 Tensor take_vector(MemoryCarver& carver, DType dtype, int64_t elements) {
@@ -120,7 +120,8 @@ void ModelState::carve_accumulators(const ModelStateOptions& options, MemoryCarv
     for (const base::TensorId id : plan.tensors) {
       HeldTensor& t = held(id);
       const int64_t elements = padded_elements(t.spec->elements());
-      const std::span<std::byte> memory = carver.take(static_cast<size_t>(elements) * element_bytes);
+      const std::span<std::byte> memory =
+          carver.take(static_cast<size_t>(elements) * element_bytes);
       t.sink.kind = options.numerics.grad_kind();
       t.sink.accumulator = memory.data();
       t.sink.elements = t.spec->elements();
@@ -168,15 +169,18 @@ void ModelState::carve_scales(MemoryCarver& carver) {
 }
 
 HeldTensor& ModelState::held(base::TensorId id) {
-  const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), id,
-                                      [](const HeldTensor& t, base::TensorId key) { return t.id < key; });
-  CHECK(found != tensors_.end() && found->id == id) << "tensor " << id << " is not held by this rank";
+  const auto found =
+      std::lower_bound(tensors_.begin(), tensors_.end(), id,
+                       [](const HeldTensor& t, base::TensorId key) { return t.id < key; });
+  CHECK(found != tensors_.end() && found->id == id)
+      << "tensor " << id << " is not held by this rank";
   return *found;
 }
 
 void ModelState::initialise(kernels::Ops& ops, kernels::Stream& stream) {
   for (HeldTensor& t : tensors_) {
-    set_initial_weights(*t.spec, seed_, {t.param.as<float>(), static_cast<size_t>(t.sink.elements)});
+    set_initial_weights(*t.spec, seed_,
+                        {t.param.as<float>(), static_cast<size_t>(t.sink.elements)});
     ops.fill_zero(stream, t.m);
     ops.fill_zero(stream, t.v);
     std::fill(t.scale.tracked.begin(), t.scale.tracked.end(), 0.0f);

@@ -1,11 +1,12 @@
 #pragma once
-// ModelState: the tensors that one rank holds, with everything that a committed step is made of: parameters, Adam's
-// moments, exponents; and beside it what one attempt of a step writes: gradient accumulators and their maxima.
+// ModelState: the tensors that one rank holds, with everything that a committed step is made of:
+// parameters, Adam's moments, exponents; and beside it what one attempt of a step writes: gradient
+// accumulators and their maxima.
 //
 //   memory (one device buffer)
 //     parameters | m | v | bf16 copies               by tensor id
-//     accumulators | maxima                          by bucket, so that a bucket is one piece to reduce
-//     exponents | tracked maxima
+//     accumulators | maxima                          by bucket, so that a bucket is one piece to
+//     reduce exponents | tracked maxima
 //
 // Threads: the engine thread only.
 
@@ -23,12 +24,12 @@ namespace perdure::runtime::engine {
 struct HeldTensor {
   base::TensorId id;
   const parallel::TensorSpec* spec = nullptr;
-  kernels::Tensor param, m, v;    // f32 [elements]
-  kernels::Tensor low;            // bf16 [elements], or absent
-  kernels::GradSink sink;         // all addends of a step, over all holders after the reduction
+  kernels::Tensor param, m, v;  // f32 [elements]
+  kernels::Tensor low;          // bf16 [elements], or absent
+  kernels::GradSink sink;       // all addends of a step, over all holders after the reduction
   ScaleSpans scale;
   std::span<uint64_t> chunk_digests;
-  uint64_t digest = 0;            // of the committed state of this tensor
+  uint64_t digest = 0;  // of the committed state of this tensor
 
   // The parameter as matrix products read it: [shape[0], shape[1]] of the compute type.
   kernels::Tensor matrix() const;
@@ -51,7 +52,8 @@ struct ModelStateOptions {
   uint64_t seed = 0;
 };
 
-// Whether the optimizer ran in a committed step: a step whose gradients are not finite is committed without it.
+// Whether the optimizer ran in a committed step: a step whose gradients are not finite is committed
+// without it.
 enum class Applied : uint8_t { kNo, kYes };
 // Exponents are meaningless until one attempt of the first step has shown how large gradients are.
 enum class Calibration : uint8_t { kPending, kDone };

@@ -11,10 +11,13 @@ using parallel::Instruction;
 
 std::span<std::byte> bytes_of(const Tensor& t) {
   CHECK(t.is_dense());
-  return {static_cast<std::byte*>(t.data()), static_cast<size_t>(t.elements()) * kernels::size_bytes(t.dtype())};
+  return {static_cast<std::byte*>(t.data()),
+          static_cast<size_t>(t.elements()) * kernels::size_bytes(t.dtype())};
 }
 
-std::span<int32_t> tokens_of(const Tensor& t) { return {t.as<int32_t>(), static_cast<size_t>(t.elements())}; }
+std::span<int32_t> tokens_of(const Tensor& t) {
+  return {t.as<int32_t>(), static_cast<size_t>(t.elements())};
+}
 
 }  // namespace
 
@@ -36,14 +39,18 @@ base::Status StageExecutor::run(const Instruction& i) {
       backward_input(i);
       backward_weight(i);
       return base::Status::ok();
-    case Action::kBackwardInput: backward_input(i); return base::Status::ok();
-    case Action::kBackwardWeight: backward_weight(i); return base::Status::ok();
+    case Action::kBackwardInput:
+      backward_input(i);
+      return base::Status::ok();
+    case Action::kBackwardWeight:
+      backward_weight(i);
+      return base::Status::ok();
     case Action::kReceiveActivation:
       RETURN_IF_ERROR(free_slot(i.slot));
-      return receive(*c_.topology.previous, Channel::kActivation, i,
-                     c_.memory.stage_input(i.slot));
+      return receive(*c_.topology.previous, Channel::kActivation, i, c_.memory.stage_input(i.slot));
     case Action::kSendActivation:
-      traffic_[i.slot].activation = send(*c_.topology.next, Channel::kActivation, i, c_.memory.output(i.slot, last));
+      traffic_[i.slot].activation =
+          send(*c_.topology.next, Channel::kActivation, i, c_.memory.output(i.slot, last));
       return base::Status::ok();
     case Action::kReceiveGradient:
       return receive(*c_.topology.next, Channel::kGradient, i, c_.memory.boundary(i.slot).residual);
@@ -53,7 +60,8 @@ base::Status StageExecutor::run(const Instruction& i) {
       return base::Status::ok();
     case Action::kReduce:
     case Action::kVote:
-    case Action::kApply: break;
+    case Action::kApply:
+      break;
   }
   CHECK(false) << "not an instruction of the executor: " << parallel::to_string(i);
   return base::Status::ok();
@@ -71,8 +79,9 @@ void StageExecutor::load(const Instruction& i) {
   if (!c_.topology.is_first() && !c_.topology.is_last()) return;
   const Boundary& boundary = c_.memory.boundary(i.slot);
   const auto samples = static_cast<uint64_t>(c_.layers.batch.micro_batch);
-  info_.source->fill(info_.first_sample + i.micro_batch.value() * samples, c_.layers.batch.micro_batch,
-                     tokens_of(boundary.tokens), tokens_of(boundary.targets));
+  info_.source->fill(info_.first_sample + i.micro_batch.value() * samples,
+                     c_.layers.batch.micro_batch, tokens_of(boundary.tokens),
+                     tokens_of(boundary.targets));
 }
 
 void StageExecutor::forward(const Instruction& i) {
@@ -87,8 +96,8 @@ void StageExecutor::loss_only(const Instruction& i) {
   layers_.back()->loss_only(call(i, c_.place.layer_end - 1));
 }
 
-// When backward is fused, both halves of a layer run before the next layer, so that one set of activation
-// gradients serves all layers; backward_weight then has nothing left to do.
+// When backward is fused, both halves of a layer run before the next layer, so that one set of
+// activation gradients serves all layers; backward_weight then has nothing left to do.
 void StageExecutor::backward_input(const Instruction& i) {
   for (size_t l = layers_.size(); l-- > 0;) {
     const uint32_t layer = c_.place.layer_begin + static_cast<uint32_t>(l);
@@ -109,7 +118,8 @@ void StageExecutor::backward_weight(const Instruction& i) {
 }
 
 base::Status StageExecutor::free_slot(uint32_t slot) {
-  for (std::optional<collective::Ticket>* ticket : {&traffic_[slot].activation, &traffic_[slot].gradient}) {
+  for (std::optional<collective::Ticket>* ticket :
+       {&traffic_[slot].activation, &traffic_[slot].gradient}) {
     if (!ticket->has_value()) continue;
     const base::Status status = c_.fabric.wait(**ticket, c_.timeout);
     ticket->reset();
@@ -129,13 +139,16 @@ base::Status StageExecutor::finish() {
   return result;
 }
 
-collective::Ticket StageExecutor::send(base::Rank to, Channel channel, const Instruction& i, const Tensor& from) {
+collective::Ticket StageExecutor::send(base::Rank to, Channel channel, const Instruction& i,
+                                       const Tensor& from) {
   // On a device that computes asynchronously the result must be there before it leaves.
   CHECK(c_.layers.stream.synchronize().is_ok());
-  return c_.fabric.post_send(to, {channel, info_.step, info_.tag_offset + i.micro_batch.value()}, bytes_of(from));
+  return c_.fabric.post_send(to, {channel, info_.step, info_.tag_offset + i.micro_batch.value()},
+                             bytes_of(from));
 }
 
-base::Status StageExecutor::receive(base::Rank from, Channel channel, const Instruction& i, const Tensor& into) {
+base::Status StageExecutor::receive(base::Rank from, Channel channel, const Instruction& i,
+                                    const Tensor& into) {
   const collective::Ticket ticket = c_.fabric.post_receive(
       from, {channel, info_.step, info_.tag_offset + i.micro_batch.value()}, bytes_of(into));
   return c_.fabric.wait(ticket, c_.timeout);

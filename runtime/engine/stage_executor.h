@@ -1,8 +1,9 @@
 #pragma once
-// StageExecutor: runs the compute, send and receive instructions of one stage's schedule. Knows nothing of steps,
-// votes and optimizers.
+// StageExecutor: runs the compute, send and receive instructions of one stage's schedule. Knows
+// nothing of steps, votes and optimizers.
 //
-// Sends are posted and waited for when their slot is used again, or in finish(). Threads: the engine thread.
+// Sends are posted and waited for when their slot is used again, or in finish(). Threads: the
+// engine thread.
 
 #include <memory>
 #include <optional>
@@ -28,10 +29,10 @@ struct ExecutorContext {
 // What a run of instructions belongs to.
 struct RunInfo {
   BatchSource* source = nullptr;
-  uint64_t first_sample = 0;      // of micro-batch 0
-  uint32_t step = 0;              // in the tags
-  uint32_t tag_offset = 0;        // keeps evaluation apart from training
-  uint32_t micro_batch_begin = 0; // losses are numbered from here
+  uint64_t first_sample = 0;       // of micro-batch 0
+  uint32_t step = 0;               // in the tags
+  uint32_t tag_offset = 0;         // keeps evaluation apart from training
+  uint32_t micro_batch_begin = 0;  // losses are numbered from here
 };
 
 class StageExecutor {
@@ -41,7 +42,8 @@ class StageExecutor {
   void begin(const RunInfo& info) { info_ = info; }
   // Any action but kReduce, kVote and kApply.
   base::Status run(const parallel::Instruction& instruction);
-  // Forward of the head's loss without gradients; follows a kForward of the same micro-batch (evaluation).
+  // Forward of the head's loss without gradients; follows a kForward of the same micro-batch
+  // (evaluation).
   void loss_only(const parallel::Instruction& instruction);
   // Waits for all sends.
   base::Status finish();
@@ -53,10 +55,10 @@ class StageExecutor {
   void backward_input(const parallel::Instruction& instruction);
   void backward_weight(const parallel::Instruction& instruction);
   base::Status free_slot(uint32_t slot);
-  base::Status receive(base::Rank from, collective::Channel channel, const parallel::Instruction& instruction,
-                       const kernels::Tensor& into);
-  collective::Ticket send(base::Rank to, collective::Channel channel, const parallel::Instruction& instruction,
-                          const kernels::Tensor& from);
+  base::Status receive(base::Rank from, collective::Channel channel,
+                       const parallel::Instruction& instruction, const kernels::Tensor& into);
+  collective::Ticket send(base::Rank to, collective::Channel channel,
+                          const parallel::Instruction& instruction, const kernels::Tensor& from);
   LayerCall call(const parallel::Instruction& instruction, uint32_t layer) const;
   void load(const parallel::Instruction& instruction);
 

@@ -14,7 +14,9 @@ using parallel::LayerKind;
 
 size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int64_t rows_of(const StageMemoryOptions& o) { return o.batch.micro_batch * o.model->config.context; }
+int64_t rows_of(const StageMemoryOptions& o) {
+  return o.batch.micro_batch * o.model->config.context;
+}
 
 DType compute_dtype(const StageMemoryOptions& o) {
   return o.batch.compute == parallel::ComputeType::kBF16 ? DType::kBF16 : DType::kF32;
@@ -35,12 +37,15 @@ int64_t vector_width(const parallel::ModelConfig& c) {
 size_t head_workspace_bytes(const StageMemoryOptions& o) {
   if (!holds_head(o)) return 0;
   const parallel::ModelConfig& c = o.model->config;
-  return kernels::linear_cross_entropy_workspace_bytes(
-      {.rows = rows_of(o), .width = c.width, .vocabulary = c.vocabulary, .dtype = compute_dtype(o)});
+  return kernels::linear_cross_entropy_workspace_bytes({.rows = rows_of(o),
+                                                        .width = c.width,
+                                                        .vocabulary = c.vocabulary,
+                                                        .dtype = compute_dtype(o)});
 }
 
 parallel::StagePosition position_of(const StageMemoryOptions& o, uint32_t layer) {
-  return layer + 1 == o.place.layer_end ? parallel::StagePosition::kLastOfStage : parallel::StagePosition::kInner;
+  return layer + 1 == o.place.layer_end ? parallel::StagePosition::kLastOfStage
+                                        : parallel::StagePosition::kInner;
 }
 
 Tensor carve(MemoryCarver& carver, const parallel::BufferSpec& spec) {
@@ -83,13 +88,15 @@ size_t StageMemory::scratch_bytes(const StageMemoryOptions& o) {
   const size_t element = kernels::size_bytes(compute_dtype(o));
   size_t scratch = padded(rows * static_cast<size_t>(c.width) * element) +
                    padded(rows * static_cast<size_t>(c.ffn_width) * element) +
-                   padded(static_cast<size_t>(vector_width(c)) * 4) + padded(head_workspace_bytes(o)) +
-                   padded(size_t{8} * o.micro_batches_max);
-  if (c.family == parallel::Family::kLlama) scratch += padded(static_cast<size_t>(c.context * c.head_size()) * 4);
+                   padded(static_cast<size_t>(vector_width(c)) * 4) +
+                   padded(head_workspace_bytes(o)) + padded(size_t{8} * o.micro_batches_max);
+  if (c.family == parallel::Family::kLlama)
+    scratch += padded(static_cast<size_t>(c.context * c.head_size()) * 4);
   return scratch;
 }
 
-StageMemory::StageMemory(const StageMemoryOptions& options, MemoryCarver& carver) : options_(options) {
+StageMemory::StageMemory(const StageMemoryOptions& options, MemoryCarver& carver)
+    : options_(options) {
   const parallel::ModelConfig& c = options.model->config;
   const int64_t rows = rows_of(options);
   const DType compute = compute_dtype(options);
@@ -97,7 +104,8 @@ StageMemory::StageMemory(const StageMemoryOptions& options, MemoryCarver& carver
     for (uint32_t l = options.place.layer_begin; l < options.place.layer_end; ++l) {
       ActivationSet& set = activations_.emplace_back();
       const base::LayerId layer(l);
-      for (const auto& a : parallel::layer_activations(*options.model, layer, options.batch, position_of(options, l))) {
+      for (const auto& a : parallel::layer_activations(*options.model, layer, options.batch,
+                                                       position_of(options, l))) {
         set[a.activation] = carve(carver, a.buffer);
       }
     }
@@ -111,8 +119,10 @@ StageMemory::StageMemory(const StageMemoryOptions& options, MemoryCarver& carver
     for (uint32_t l = options.place.layer_begin; l < options.place.layer_end; ++l) {
       if (!options.splits_backward && l != first_block(options)) continue;
       ActivationGradSet& set = grads_.emplace_back();
-      for (const auto& g : parallel::layer_activation_grads(*options.model, base::LayerId(l), options.batch)) {
-        set[g.grad] = g.buffer.rows == 1 ? carver.vector(DType::kF32, g.buffer.cols) : carve(carver, g.buffer);
+      for (const auto& g :
+           parallel::layer_activation_grads(*options.model, base::LayerId(l), options.batch)) {
+        set[g.grad] = g.buffer.rows == 1 ? carver.vector(DType::kF32, g.buffer.cols)
+                                         : carve(carver, g.buffer);
       }
     }
   }
@@ -127,7 +137,8 @@ StageMemory::StageMemory(const StageMemoryOptions& options, MemoryCarver& carver
 }
 
 size_t StageMemory::at(uint32_t slot, uint32_t layer) const {
-  CHECK(slot < options_.slots && layer >= options_.place.layer_begin && layer < options_.place.layer_end);
+  CHECK(slot < options_.slots && layer >= options_.place.layer_begin &&
+        layer < options_.place.layer_end);
   const uint32_t layers = options_.place.layer_end - options_.place.layer_begin;
   return size_t{slot} * layers + (layer - options_.place.layer_begin);
 }

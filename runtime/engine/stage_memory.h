@@ -18,7 +18,9 @@ namespace perdure::runtime::engine {
 // The activations of one layer for one micro-batch. What the plan does not list is absent.
 class ActivationSet {
  public:
-  const kernels::Tensor& operator[](parallel::Activation a) const { return tensors_[static_cast<size_t>(a)]; }
+  const kernels::Tensor& operator[](parallel::Activation a) const {
+    return tensors_[static_cast<size_t>(a)];
+  }
   kernels::Tensor& operator[](parallel::Activation a) { return tensors_[static_cast<size_t>(a)]; }
 
  private:
@@ -27,18 +29,24 @@ class ActivationSet {
 
 class ActivationGradSet {
  public:
-  const kernels::Tensor& operator[](parallel::ActivationGrad g) const { return tensors_[static_cast<size_t>(g)]; }
-  kernels::Tensor& operator[](parallel::ActivationGrad g) { return tensors_[static_cast<size_t>(g)]; }
+  const kernels::Tensor& operator[](parallel::ActivationGrad g) const {
+    return tensors_[static_cast<size_t>(g)];
+  }
+  kernels::Tensor& operator[](parallel::ActivationGrad g) {
+    return tensors_[static_cast<size_t>(g)];
+  }
 
  private:
-  std::array<kernels::Tensor, static_cast<size_t>(parallel::ActivationGrad::kNorm2BetaGrad) + 1> tensors_;
+  std::array<kernels::Tensor, static_cast<size_t>(parallel::ActivationGrad::kNorm2BetaGrad) + 1>
+      tensors_;
 };
 
 // What crosses the border of a stage for one micro-batch.
 struct Boundary {
-  kernels::Tensor tokens;    // i32 [R]
-  kernels::Tensor targets;   // i32 [R]
-  kernels::Tensor residual;  // f32 [R, C]: gradient of the residual stream, changed layer by layer in backward
+  kernels::Tensor tokens;   // i32 [R]
+  kernels::Tensor targets;  // i32 [R]
+  kernels::Tensor
+      residual;  // f32 [R, C]: gradient of the residual stream, changed layer by layer in backward
 };
 
 // Scratch that a layer may use within one call.
@@ -66,9 +74,11 @@ class StageMemory {
   // layer: model-wide id inside the stage.
   const ActivationSet& activations(uint32_t slot, uint32_t layer) const;
   const ActivationGradSet& grads(uint32_t slot, uint32_t layer) const;
-  // Where the layer writes its result: the next layer's input, or the stage's output. Absent for the head.
+  // Where the layer writes its result: the next layer's input, or the stage's output. Absent for
+  // the head.
   const kernels::Tensor& output(uint32_t slot, uint32_t layer) const;
-  const kernels::Tensor& stage_input(uint32_t slot) const;  // what a stage that is not the first receives into
+  const kernels::Tensor& stage_input(
+      uint32_t slot) const;  // what a stage that is not the first receives into
   const Boundary& boundary(uint32_t slot) const { return boundaries_[slot]; }
   uint32_t slots() const { return options_.slots; }
   const Scratch& scratch() const { return scratch_; }
@@ -81,11 +91,11 @@ class StageMemory {
   size_t at(uint32_t slot, uint32_t layer) const;
 
   const StageMemoryOptions options_;
-  std::vector<ActivationSet> activations_;   // [slot][layer of the stage]
-  std::vector<ActivationGradSet> grads_;     // one, or like activations_
-  std::vector<Boundary> boundaries_;         // [slot]
+  std::vector<ActivationSet> activations_;  // [slot][layer of the stage]
+  std::vector<ActivationGradSet> grads_;    // one, or like activations_
+  std::vector<Boundary> boundaries_;        // [slot]
   Scratch scratch_;
-  kernels::Tensor losses_;                   // f64 [micro_batches_max]
+  kernels::Tensor losses_;  // f64 [micro_batches_max]
 };
 
 }  // namespace perdure::runtime::engine

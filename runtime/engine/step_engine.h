@@ -3,15 +3,16 @@
 //
 //   compute   the schedule's forwards and backwards; gradients gather in the sinks
 //   reduce    per bucket, among its holders
-//   vote      one small all-reduce over all ranks: loss, norm, flags, digests of the state before the step
-//   apply     the optimizer, locally; the step is committed
+//   vote      one small all-reduce over all ranks: loss, norm, flags, digests of the state before
+//   the step apply     the optimizer, locally; the step is committed
 //
-// Until the vote's result is there nothing of the committed state has changed; after it nothing can fail any more.
-// An attempt whose gradients did not fit their exponents is run again with exponents from what it saw: all ranks
-// read the same vote, so all do the same. Gradients that are not finite commit the step without the optimizer.
+// Until the vote's result is there nothing of the committed state has changed; after it nothing can
+// fail any more. An attempt whose gradients did not fit their exponents is run again with exponents
+// from what it saw: all ranks read the same vote, so all do the same. Gradients that are not finite
+// commit the step without the optimizer.
 //
-// Threads: one. Errors: those of the fabric, and kDataLoss when replicas differ; after an error the attempt's work is
-// lost, the committed state is not.
+// Threads: one. Errors: those of the fabric, and kDataLoss when replicas differ; after an error the
+// attempt's work is lost, the committed state is not.
 
 #include <memory>
 #include <string>
@@ -46,14 +47,14 @@ struct EngineOptions {
   collective::Timeout timeout{60000};
 };
 
-// Refused after this many attempts at one step: the exponents of the second come from the very gradients that it
-// meets again, so a third can only mean broken hardware.
+// Refused after this many attempts at one step: the exponents of the second come from the very
+// gradients that it meets again, so a third can only mean broken hardware.
 inline constexpr uint32_t kAttemptsMax = 3;
 
 struct StepResult {
-  base::Step step;          // committed steps, this one included
-  double loss = 0.0;        // mean over all tokens of the step
-  double grad_norm = 0.0;   // before clipping
+  base::Step step;         // committed steps, this one included
+  double loss = 0.0;       // mean over all tokens of the step
+  double grad_norm = 0.0;  // before clipping
   uint32_t attempts = 1;
   Applied applied = Applied::kYes;
   uint64_t digest_before = 0;  // of the whole job's committed state before this step
@@ -67,7 +68,8 @@ struct JobDigests {
 class StepEngine {
  public:
   // Allocates all memory and sets the initial state (step 0).
-  static base::Result<std::unique_ptr<StepEngine>> create(EngineOptions options, kernels::Device& device,
+  static base::Result<std::unique_ptr<StepEngine>> create(EngineOptions options,
+                                                          kernels::Device& device,
                                                           collective::Fabric& fabric);
   virtual ~StepEngine() = default;
 
@@ -79,8 +81,9 @@ class StepEngine {
 
   virtual base::Step step() const = 0;
   virtual uint64_t samples_consumed() const = 0;
-  // The committed state of this rank's tensors, and back. Loading needs the same model and numerics and a snapshot
-  // that has every tensor of this rank: the layout may differ. kInvalidArgument names what is missing or wrong.
+  // The committed state of this rank's tensors, and back. Loading needs the same model and numerics
+  // and a snapshot that has every tensor of this rank: the layout may differ. kInvalidArgument
+  // names what is missing or wrong.
   virtual EngineSnapshot save() const = 0;
   virtual base::Status load(const EngineSnapshot& snapshot) = 0;
 

@@ -9,14 +9,16 @@
 namespace perdure::runtime::engine {
 namespace {
 
-// 20 bits after the point: a micro-batch may have a loss sum of up to 2^42 and the job 2^20 micro-batches... in
-// practice 1e5 tokens x 11 nats is 2^20, which leaves 23 bits.
+// 20 bits after the point: a micro-batch may have a loss sum of up to 2^42 and the job 2^20
+// micro-batches... in practice 1e5 tokens x 11 nats is 2^20, which leaves 23 bits.
 constexpr double kLossScale = 1048576.0;
 constexpr double kLossLimit = 4398046511104.0;  // 2^42
 
 }  // namespace
 
-Vote::Vote(size_t tensors) : tensors_(tensors), words_(kNorms + tensors + 3 + 2 * tensors) { clear(); }
+Vote::Vote(size_t tensors) : tensors_(tensors), words_(kNorms + tensors + 3 + 2 * tensors) {
+  clear();
+}
 
 void Vote::clear() {
   std::fill(words_.begin(), words_.end(), 0);
@@ -50,7 +52,9 @@ void Vote::set_digest(base::TensorId tensor, uint64_t digest) {
   words_[digests_at() + tensors_ + tensor.value()] = ~digest;
 }
 
-double Vote::loss_sum() const { return static_cast<double>(static_cast<int64_t>(words_[kLoss])) / kLossScale; }
+double Vote::loss_sum() const {
+  return static_cast<double>(static_cast<int64_t>(words_[kLoss])) / kLossScale;
+}
 bool Vote::overflow() const { return words_[flags_at()] != 0; }
 bool Vote::not_finite() const { return words_[flags_at() + 1] != 0; }
 bool Vote::uncalibrated() const { return words_[flags_at() + 2] != 0; }
@@ -72,7 +76,8 @@ base::Status Vote::check_digests() const {
     const uint64_t highest = words_[digests_at() + t];
     const uint64_t lowest = ~words_[digests_at() + tensors_ + t];
     if (highest != lowest) {
-      return base::data_loss("replicas of tensor " + std::to_string(t) + " differ after the last step");
+      return base::data_loss("replicas of tensor " + std::to_string(t) +
+                             " differ after the last step");
     }
   }
   return base::Status::ok();

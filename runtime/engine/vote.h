@@ -1,12 +1,14 @@
 #pragma once
-// The vote: what all workers tell each other once per step, in one small all-reduce (DESIGN section 5). Who holds
-// its result knows that every worker had finished the step's reductions.
+// The vote: what all workers tell each other once per step, in one small all-reduce (DESIGN section
+// 5). Who holds its result knows that every worker had finished the step's reductions.
 //
 // Layout of the words (u64), op kSumThenMax:
 //   [0]            count of sum words that follow
-//   sums           loss (fixed point) · micro-batches counted · squared gradient norm per tensor (bits of a double,
+//   sums           loss (fixed point) · micro-batches counted · squared gradient norm per tensor
+//   (bits of a double,
 //                  given by the tensor's speaker only: x + 0 is exact, so a sum is a gather)
-//   maxima         overflow · not finite · uncalibrated · state digest per tensor · its complement (two replicas
+//   maxima         overflow · not finite · uncalibrated · state digest per tensor · its complement
+//   (two replicas
 //                  differ if and only if max(d) != ~max(~d))
 
 #include <cstdint>

@@ -14,13 +14,17 @@ constexpr base::Nanos kLeaveTimeout = std::chrono::seconds(5);
 
 LocalJob::LocalJob(const LocalJobOptions& options, base::Network& network, base::Clock& clock,
                    const base::Executor& executor, coordinator::JobObserver& observer)
-    : options_(options), network_(network), clock_(clock), executor_(executor), observer_(observer) {}
+    : options_(options),
+      network_(network),
+      clock_(clock),
+      executor_(executor),
+      observer_(observer) {}
 
 base::Task<base::Status> LocalJob::run() {
   CO_ASSIGN_OR_RETURN(auto listener, network_.listen(options_.listen));
   const base::Address address = listener->address();
-  coordinator_ = std::make_unique<coordinator::JobCoordinator>(options_.coordinator, std::move(listener), clock_,
-                                                               executor_, observer_);
+  coordinator_ = std::make_unique<coordinator::JobCoordinator>(
+      options_.coordinator, std::move(listener), clock_, executor_, observer_);
   CO_RETURN_IF_ERROR(start_workers(address));
   const base::Status status = co_await coordinator_->run();
   if (!status.is_ok()) {
@@ -38,16 +42,19 @@ base::Status LocalJob::start_workers(const base::Address& address) {
   for (uint32_t w = 0; w < options_.coordinator.ranks; ++w) {
     const agent::ChildCommand command{
         .program = options_.worker_program,
-        .arguments = {"worker", "--coordinator", address.to_string(), "--worker", std::to_string(w)},
+        .arguments = {"worker", "--coordinator", address.to_string(), "--worker",
+                      std::to_string(w)},
         .environment = {{kTokenVariable, options_.coordinator.job_token},
-                        // UCX would print a stack trace of its own over ours, and warnings about cancelled messages.
+                        // UCX would print a stack trace of its own over ours, and warnings about
+                        // cancelled messages.
                         {"UCX_HANDLE_ERRORS", "none"},
                         {"UCX_LOG_LEVEL", "error"}}};
-    ASSIGN_OR_RETURN(auto child,
-                     agent::ChildProcess::start(executor_, command, [this, w](agent::ChildExit exit) {
-                       coordinator_->worker_ended(base::WorkerId(w), exit.to_string());
-                       ended_.notify_all();
-                     }));
+    ASSIGN_OR_RETURN(
+        auto child,
+        agent::ChildProcess::start(executor_, command, [this, w](agent::ChildExit exit) {
+          coordinator_->worker_ended(base::WorkerId(w), exit.to_string());
+          ended_.notify_all();
+        }));
     workers_.push_back(std::move(child));
   }
   return base::Status::ok();

@@ -1,5 +1,6 @@
 #pragma once
-// LocalJob: a whole job on this machine: the coordinator in this process, every worker a process of its own.
+// LocalJob: a whole job on this machine: the coordinator in this process, every worker a process of
+// its own.
 //
 // Threads: the component's. `run` returns when all workers have ended.
 
@@ -14,11 +15,12 @@ namespace perdure::runtime::launcher {
 
 struct LocalJobOptions {
   coordinator::CoordinatorOptions coordinator;
-  base::Address listen{.host = "127.0.0.1", .port = 0};
+  base::Address listen{"127.0.0.1", 0};
   std::string worker_program;  // started as: PROGRAM worker --coordinator H:P --worker N
 };
 
-// Names the environment variable that carries the job token to the workers (an argument would show in `ps`).
+// Names the environment variable that carries the job token to the workers (an argument would show
+// in `ps`).
 inline constexpr const char* kTokenVariable = "PERDURE_JOB_TOKEN";
 
 class LocalJob {
@@ -26,8 +28,8 @@ class LocalJob {
   LocalJob(const LocalJobOptions& options, base::Network& network, base::Clock& clock,
            const base::Executor& executor, coordinator::JobObserver& observer);
 
-  // kAlreadyExists: the port is taken. kInvalidArgument: the worker program cannot be started. Otherwise as
-  // JobCoordinator::run. No worker is left when it returns.
+  // kAlreadyExists: the port is taken. kInvalidArgument: the worker program cannot be started.
+  // Otherwise as JobCoordinator::run. No worker is left when it returns.
   base::Task<base::Status> run();
   // Ends the job early; run() then returns `why`.
   void stop(base::Status why);

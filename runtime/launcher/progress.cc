@@ -24,10 +24,12 @@ std::string format_duration(double seconds) {
   const auto total = static_cast<uint64_t>(std::llround(std::fmax(seconds, 0.0)));
   char buffer[48];
   if (total >= 3600) {
-    std::snprintf(buffer, sizeof buffer, "%lluh %02llum", static_cast<unsigned long long>(total / 3600),
+    std::snprintf(buffer, sizeof buffer, "%lluh %02llum",
+                  static_cast<unsigned long long>(total / 3600),
                   static_cast<unsigned long long>(total / 60 % 60));
   } else if (total >= 60) {
-    std::snprintf(buffer, sizeof buffer, "%llum %02llus", static_cast<unsigned long long>(total / 60),
+    std::snprintf(buffer, sizeof buffer, "%llum %02llus",
+                  static_cast<unsigned long long>(total / 60),
                   static_cast<unsigned long long>(total % 60));
   } else {
     std::snprintf(buffer, sizeof buffer, "%llus", static_cast<unsigned long long>(total));
@@ -45,7 +47,8 @@ std::string format_progress(const Progress& p) {
     line += buffer;
   }
   line += "  " + format_rate(p.tokens_per_s);
-  if (p.step < p.steps) line += "  ETA " + format_duration(static_cast<double>(p.steps - p.step) * p.seconds_per_step);
+  if (p.step < p.steps)
+    line += "  ETA " + format_duration(static_cast<double>(p.steps - p.step) * p.seconds_per_step);
   return line;
 }
 

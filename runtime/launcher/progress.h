@@ -1,5 +1,6 @@
 #pragma once
-// What a person sees while a job runs: one line that is rewritten on a terminal, plain lines now and then elsewhere.
+// What a person sees while a job runs: one line that is rewritten on a terminal, plain lines now
+// and then elsewhere.
 
 #include <cstdint>
 #include <string>

@@ -57,7 +57,8 @@ Result<Assignment> Assignment::decode(ByteSpan payload) {
   ASSIGN_OR_RETURN(const uint32_t rank, in.u32());
   ASSIGN_OR_RETURN(m.ranks, in.u32());
   ASSIGN_OR_RETURN(const uint64_t epoch, in.u64());
-  if (m.ranks == 0 || m.ranks > kRanksMax || rank >= m.ranks) return base::data_loss("rank outside the job");
+  if (m.ranks == 0 || m.ranks > kRanksMax || rank >= m.ranks)
+    return base::data_loss("rank outside the job");
   m.rank = base::Rank(rank);
   m.epoch = base::Epoch(epoch);
   ASSIGN_OR_RETURN(m.job_toml, in.string(kTextBytesMax));

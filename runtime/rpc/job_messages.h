@@ -10,7 +10,8 @@
 //   Finished | Failed ───────────►
 //         ◄─────────────────────── Goodbye         everybody has finished: leave
 //
-// Each message: encode() gives a payload, decode() refuses what is short, long or out of range with kDataLoss.
+// Each message: encode() gives a payload, decode() refuses what is short, long or out of range with
+// kDataLoss.
 
 #include <cstdint>
 #include <string>
@@ -60,8 +61,8 @@ struct Assignment {
 struct Ready {
   static constexpr MessageType kType = MessageType::kReady;
   std::vector<std::byte> address;
-  std::string device;           // Device::description()
-  uint64_t planned_bytes = 0;   // memory that the plan predicted
+  std::string device;          // Device::description()
+  uint64_t planned_bytes = 0;  // memory that the plan predicted
   Payload encode() const;
   static base::Result<Ready> decode(base::ByteSpan payload);
 };
@@ -100,8 +101,8 @@ struct Finished {
   base::Step step;
   uint64_t state_digest = 0;
   uint64_t params_digest = 0;
-  uint64_t peak_bytes = 0;             // most memory that the process ever had
-  uint64_t faults_after_warmup = 0;    // page faults in the steps after the second
+  uint64_t peak_bytes = 0;           // most memory that the process ever had
+  uint64_t faults_after_warmup = 0;  // page faults in the steps after the second
   double compute_seconds = 0.0;
   Payload encode() const;
   static base::Result<Finished> decode(base::ByteSpan payload);

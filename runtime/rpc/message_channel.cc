@@ -33,20 +33,23 @@ base::Result<FrameHeader> decode_header(base::ByteSpan header) {
   ASSIGN_OR_RETURN(result.payload_bytes, in.u32());
   ASSIGN_OR_RETURN(result.checksum, in.u64());
   if (result.payload_bytes > kPayloadBytesMax) {
-    return base::data_loss("message of " + std::to_string(result.payload_bytes) + " bytes, allowed are " +
-                           std::to_string(kPayloadBytesMax));
+    return base::data_loss("message of " + std::to_string(result.payload_bytes) +
+                           " bytes, allowed are " + std::to_string(kPayloadBytesMax));
   }
   return result;
 }
 
 base::Status check_payload(const FrameHeader& header, base::ByteSpan payload) {
-  if (payload.size() != header.payload_bytes || base::hash64(payload, header.type) != header.checksum) {
-    return base::data_loss("message of type " + std::to_string(header.type) + " fails its checksum");
+  if (payload.size() != header.payload_bytes ||
+      base::hash64(payload, header.type) != header.checksum) {
+    return base::data_loss("message of type " + std::to_string(header.type) +
+                           " fails its checksum");
   }
   return base::Status::ok();
 }
 
-base::Task<base::Status> MessageChannel::send(uint16_t type, std::vector<std::byte> payload, base::Nanos deadline) {
+base::Task<base::Status> MessageChannel::send(uint16_t type, std::vector<std::byte> payload,
+                                              base::Nanos deadline) {
   const std::vector<std::byte> frame = encode_frame(type, payload);
   co_return co_await channel_->send(frame, deadline);
 }

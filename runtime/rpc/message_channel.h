@@ -1,5 +1,6 @@
 #pragma once
-// MessageChannel: typed messages with a length and a checksum over a byte Channel. Format: docs/formats/rpc.md.
+// MessageChannel: typed messages with a length and a checksum over a byte Channel. Format:
+// docs/formats/rpc.md.
 //
 //   magic u32 · version u16 · type u16 · payload length u32 · XXH3 of (type, payload) u64 · payload
 //
@@ -41,7 +42,8 @@ class MessageChannel {
   explicit MessageChannel(std::unique_ptr<base::Channel> channel) : channel_(std::move(channel)) {}
 
   // Errors are those of Channel::send.
-  base::Task<base::Status> send(uint16_t type, std::vector<std::byte> payload, base::Nanos deadline);
+  base::Task<base::Status> send(uint16_t type, std::vector<std::byte> payload,
+                                base::Nanos deadline);
   // Also kDataLoss; the channel is then of no more use: close it.
   base::Task<base::Result<Frame>> receive(base::Nanos deadline);
   void close() { channel_->close(); }

@@ -34,21 +34,24 @@ class UcxFabric : public collective::MeshFabric {
 
   Ticket post_send(base::Rank to, Tag tag, std::span<const std::byte> bytes) override {
     return loop_.post(OperationKind::kSend, to, wire_tag(options_.epoch, tag, options_.rank),
-                      const_cast<std::byte*>(bytes.data()), bytes.size());  // NOLINT: sends only read
+                      const_cast<std::byte*>(bytes.data()),
+                      bytes.size());  // NOLINT: sends only read
   }
   Ticket post_receive(base::Rank from, Tag tag, std::span<std::byte> bytes) override {
-    return loop_.post(OperationKind::kReceive, from, wire_tag(options_.epoch, tag, from), bytes.data(),
-                      bytes.size());
+    return loop_.post(OperationKind::kReceive, from, wire_tag(options_.epoch, tag, from),
+                      bytes.data(), bytes.size());
   }
 
-  base::Status connect(std::span<const std::vector<std::byte>> addresses, Timeout timeout) override {
+  base::Status connect(std::span<const std::vector<std::byte>> addresses,
+                       Timeout timeout) override {
     RETURN_IF_ERROR(loop_.make_endpoints(addresses, timeout));
     std::vector<uint32_t> out(options_.ranks, options_.rank.value());
     std::vector<uint32_t> in(options_.ranks, ~0u);
     std::vector<Ticket> tickets;
     for (uint32_t r = 0; r < options_.ranks; ++r) {
       if (base::Rank(r) == options_.rank) continue;
-      tickets.push_back(post_receive(base::Rank(r), kHello, std::as_writable_bytes(std::span(&in[r], 1))));
+      tickets.push_back(
+          post_receive(base::Rank(r), kHello, std::as_writable_bytes(std::span(&in[r], 1))));
       tickets.push_back(post_send(base::Rank(r), kHello, std::as_bytes(std::span(&out[r], 1))));
     }
     base::Status result;
@@ -59,7 +62,8 @@ class UcxFabric : public collective::MeshFabric {
     RETURN_IF_ERROR(result.annotate("greeting the other ranks"));
     for (uint32_t r = 0; r < options_.ranks; ++r) {
       if (base::Rank(r) != options_.rank && in[r] != r) {
-        return base::internal("rank " + std::to_string(in[r]) + " answers for rank " + std::to_string(r));
+        return base::internal("rank " + std::to_string(in[r]) + " answers for rank " +
+                              std::to_string(r));
       }
     }
     return base::Status::ok();

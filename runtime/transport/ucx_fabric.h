@@ -5,13 +5,15 @@
 //   post_* ── commands ────────► hands them to UCX
 //   wait   ◄─ condition ──────── completion callbacks
 //
-// The comm thread runs an Asio loop that sleeps on UCX's event fd and on our own; it never polls: with more ranks
-// than cores, a polling rank costs the others milliseconds a message. All UCX calls are made there.
+// The comm thread runs an Asio loop that sleeps on UCX's event fd and on our own; it never polls:
+// with more ranks than cores, a polling rank costs the others milliseconds a message. All UCX calls
+// are made there.
 //
-// Two transports. kTcp: endpoints in peer-error mode, a dead peer ends the operations that wait for it with
-// kUnavailable (UCX callback within milliseconds; a receive that was not matched is cancelled by us, since UCX
-// does not tie it to a peer). kShm: shared memory, faster, but UCX NEVER reports a dead peer there: only deadlines
-// and abort() end a wait. A stopped or cut-off peer shows on neither; that is the heartbeat's task.
+// Two transports. kTcp: endpoints in peer-error mode, a dead peer ends the operations that wait for
+// it with kUnavailable (UCX callback within milliseconds; a receive that was not matched is
+// cancelled by us, since UCX does not tie it to a peer). kShm: shared memory, faster, but UCX NEVER
+// reports a dead peer there: only deadlines and abort() end a wait. A stopped or cut-off peer shows
+// on neither; that is the heartbeat's task.
 //
 // An abort is final: UCX rests from then on, and a new epoch gets a new fabric.
 
@@ -29,11 +31,11 @@ enum class UcxTransport : uint8_t { kTcp, kShm };
 
 struct UcxOptions {
   base::Rank rank;
-  uint32_t ranks = 1;                    // < 2^16
-  base::Epoch epoch;                     // in every tag: a message of another epoch matches nothing
+  uint32_t ranks = 1;  // < 2^16
+  base::Epoch epoch;   // in every tag: a message of another epoch matches nothing
   UcxTransport transport = UcxTransport::kTcp;
-  std::string network_device = "lo";     // kTcp: UCX would use several at once
-  uint32_t tickets = 1024;               // operations that may be open at a time
+  std::string network_device = "lo";  // kTcp: UCX would use several at once
+  uint32_t tickets = 1024;            // operations that may be open at a time
 };
 
 base::Result<std::unique_ptr<collective::MeshFabric>> make_ucx_fabric(const UcxOptions& options);

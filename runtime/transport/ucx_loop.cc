@@ -9,25 +9,12 @@
 namespace perdure::runtime::transport {
 namespace {
 
-// After an abort UCX gets this long to give requests back; then they are ended anyway. Nothing can touch their
-// memory afterwards, because both transports move bytes only when our own thread makes progress.
+// After an abort UCX gets this long to give requests back; then they are ended anyway. Nothing can
+// touch their memory afterwards, because both transports move bytes only when our own thread makes
+// progress.
 constexpr std::chrono::milliseconds kAbortGrace{50};
 
 }  // namespace
-
-base::Status ucx_status(ucs_status_t code, const std::string& what) {
-  const std::string text = what + ": " + ucs_status_string(code);
-  switch (code) {
-    case UCS_OK: return base::Status::ok();
-    case UCS_ERR_CANCELED: return base::cancelled(text);
-    case UCS_ERR_MESSAGE_TRUNCATED: return base::data_loss(text);
-    case UCS_ERR_NO_MEMORY:
-    case UCS_ERR_NO_RESOURCE: return base::resource_exhausted(text);
-    case UCS_ERR_INVALID_PARAM:
-    case UCS_ERR_INVALID_ADDR: return base::invalid_argument(text);
-    default: return base::unavailable(text);
-  }
-}
 
 UcxLoop::UcxLoop(const UcxOptions& options)
     : options_(options), endpoints_(options.ranks), ucx_event_(io_), wake_event_(io_) {
@@ -56,42 +43,6 @@ base::Status UcxLoop::start() {
   return base::Status::ok();
 }
 
-base::Status UcxLoop::make_worker() {
-  ucp_config_t* raw_config = nullptr;
-  RETURN_IF_ERROR(ucx_status(ucp_config_read(nullptr, nullptr, &raw_config), "UCX configuration"));
-  const UcxConfig config(raw_config);
-  const bool tcp = options_.transport == UcxTransport::kTcp;
-  RETURN_IF_ERROR(ucx_status(ucp_config_modify(config.get(), "TLS", tcp ? "tcp" : "posix"), "UCX TLS"));
-  if (tcp) {
-    RETURN_IF_ERROR(ucx_status(
-        ucp_config_modify(config.get(), "NET_DEVICES", options_.network_device.c_str()), "UCX NET_DEVICES"));
-  }
-
-  ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
-  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-  params.estimated_num_eps = options_.ranks;
-  ucp_context_h context = nullptr;
-  RETURN_IF_ERROR(ucx_status(ucp_init(&params, config.get(), &context), "UCX context"));
-  context_.reset(context);
-
-  ucp_worker_params_t worker_params{};
-  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
-  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // made here, driven by the comm thread
-  worker_params.events = UCP_WAKEUP_TX | UCP_WAKEUP_RX;
-  ucp_worker_h worker = nullptr;
-  RETURN_IF_ERROR(ucx_status(ucp_worker_create(context_.get(), &worker_params, &worker), "UCX worker"));
-  worker_.reset(worker);
-
-  ucp_address_t* address = nullptr;
-  size_t length = 0;
-  RETURN_IF_ERROR(ucx_status(ucp_worker_get_address(worker_.get(), &address, &length), "UCX address"));
-  const auto* bytes = reinterpret_cast<const std::byte*>(address);
-  address_.assign(bytes, bytes + length);
-  ucp_worker_release_address(worker_.get(), address);
-  return base::Status::ok();
-}
-
 void UcxLoop::wake() {
   const uint64_t one = 1;
   // Fails only when the counter is full, and then the loop is awake anyway.
@@ -108,7 +59,8 @@ void UcxLoop::watch(boost::asio::posix::stream_descriptor& descriptor) {
                                 ::read(wake_event_.native_handle(), &count, sizeof count);
                           }
                           pump();
-                          // After an abort nothing drives UCX any more, so its descriptor may stay readable.
+                          // After an abort nothing drives UCX any more, so its descriptor may stay
+                          // readable.
                           const bool deaf = ended_ && &descriptor == &ucx_event_;
                           if (!io_.stopped() && !deaf) watch(descriptor);
                         });
@@ -182,16 +134,19 @@ void UcxLoop::submit(Operation& operation) {
   ucs_status_ptr_t request = nullptr;
   if (operation.kind == OperationKind::kSend) {
     param.cb.send = on_send;
-    request = ucp_tag_send_nbx(endpoint.handle, operation.data, operation.size_bytes, operation.tag, &param);
+    request = ucp_tag_send_nbx(endpoint.handle, operation.data, operation.size_bytes, operation.tag,
+                               &param);
   } else {
     param.cb.recv = on_receive;
     request = ucp_tag_recv_nbx(worker_.get(), operation.data, operation.size_bytes, operation.tag,
                                ~uint64_t{0}, &param);
   }
   if (UCS_PTR_IS_ERR(request)) {
-    complete(operation, ucx_status(UCS_PTR_STATUS(request), "rank " + std::to_string(operation.peer)));
+    complete(operation,
+             ucx_status(UCS_PTR_STATUS(request), "rank " + std::to_string(operation.peer)));
   } else if (request != nullptr) {
-    // The callback may have run already (and cleared nothing yet): keep the handle only while posted.
+    // The callback may have run already (and cleared nothing yet): keep the handle only while
+    // posted.
     const std::lock_guard lock(mutex_);
     if (operation.state == Operation::State::kPosted) operation.request = request;
   }
@@ -209,12 +164,14 @@ void UcxLoop::complete(Operation& operation, base::Status result) {
 void UcxLoop::on_send(void* request, ucs_status_t status, void* user) {
   auto& operation = *static_cast<Operation*>(user);
   base::Status result;
-  if (status != UCS_OK) result = ucx_status(status, "sending to rank " + std::to_string(operation.peer));
+  if (status != UCS_OK)
+    result = ucx_status(status, "sending to rank " + std::to_string(operation.peer));
   operation.loop->complete(operation, std::move(result));
   ucp_request_free(request);
 }
 
-void UcxLoop::on_receive(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user) {
+void UcxLoop::on_receive(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                         void* user) {
   auto& operation = *static_cast<Operation*>(user);
   const std::string who = "receiving from rank " + std::to_string(operation.peer);
   base::Status result;
@@ -246,7 +203,8 @@ void UcxLoop::handle_failed_peers() {
     if (!endpoint.failed || endpoint.handled) continue;
     endpoint.handled = true;
     for (Operation& operation : operations_) {
-      if (operation.kind == OperationKind::kReceive && operation.peer == peer && operation.request != nullptr) {
+      if (operation.kind == OperationKind::kReceive && operation.peer == peer &&
+          operation.request != nullptr) {
         ucp_request_cancel(worker_.get(), operation.request);
       }
     }
@@ -290,7 +248,8 @@ void UcxLoop::close_endpoints() {
   }
   const auto end = std::chrono::steady_clock::now() + kAbortGrace;
   for (void* request : closing) {
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && std::chrono::steady_clock::now() < end) {
+    while (ucp_request_check_status(request) == UCS_INPROGRESS &&
+           std::chrono::steady_clock::now() < end) {
       ucp_worker_progress(worker_.get());
     }
     ucp_request_free(request);
@@ -363,8 +322,9 @@ base::Status UcxLoop::wait(collective::Ticket ticket, collective::Timeout timeou
   const auto done = [&] { return operation.state == Operation::State::kDone; };
   if (!changed_.wait_for(lock, timeout, done)) {
     if (aborted_.is_ok()) {
-      aborted_ = base::deadline_exceeded("no message from or to rank " + std::to_string(operation.peer) +
-                                         " within " + std::to_string(timeout.count()) + " ms");
+      aborted_ =
+          base::deadline_exceeded("no message from or to rank " + std::to_string(operation.peer) +
+                                  " within " + std::to_string(timeout.count()) + " ms");
     }
     wake();
     changed_.wait(lock, done);  // bounded: finish_aborted ends every operation

@@ -1,6 +1,6 @@
 #pragma once
-// The part of UcxFabric that lives on the comm thread: owns context, worker, endpoints and the Asio loop.
-// Internal to runtime/transport.
+// The part of UcxFabric that lives on the comm thread: owns context, worker, endpoints and the Asio
+// loop. Internal to runtime/transport.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -27,7 +27,7 @@ struct Operation {
   uint64_t tag = 0;
   std::byte* data = nullptr;  // a send only reads it
   size_t size_bytes = 0;
-  void* request = nullptr;    // comm: UCX's handle while in flight
+  void* request = nullptr;  // comm: UCX's handle while in flight
   class UcxLoop* loop = nullptr;
 };
 
@@ -38,9 +38,11 @@ class UcxLoop {
 
   base::Status start();
   std::vector<std::byte> address() const { return address_; }
-  base::Status make_endpoints(std::span<const std::vector<std::byte>> addresses, collective::Timeout timeout);
+  base::Status make_endpoints(std::span<const std::vector<std::byte>> addresses,
+                              collective::Timeout timeout);
 
-  collective::Ticket post(OperationKind kind, base::Rank peer, uint64_t tag, std::byte* data, size_t size_bytes);
+  collective::Ticket post(OperationKind kind, base::Rank peer, uint64_t tag, std::byte* data,
+                          size_t size_bytes);
   base::Status wait(collective::Ticket ticket, collective::Timeout timeout);
   void abort(base::Status why);
   void stop();  // idempotent; joins the comm thread
@@ -48,14 +50,14 @@ class UcxLoop {
  private:
   struct Endpoint {
     ucp_ep_h handle = nullptr;
-    bool failed = false;     // seen by the error callback
-    bool handled = false;    // its receives were cancelled
+    bool failed = false;   // seen by the error callback
+    bool handled = false;  // its receives were cancelled
     ucs_status_t why = UCS_OK;
   };
 
   base::Status make_worker();
-  void run();                       // body of the comm thread
-  void pump();                      // do all that can be done, then sleep on the event fds
+  void run();   // body of the comm thread
+  void pump();  // do all that can be done, then sleep on the event fds
   void take_commands();
   void submit(Operation& operation);
   void handle_failed_peers();
@@ -67,16 +69,17 @@ class UcxLoop {
   base::Status make_endpoint(uint32_t peer, const std::vector<std::byte>& address);
 
   static void on_send(void* request, ucs_status_t status, void* user);
-  static void on_receive(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user);
+  static void on_receive(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                         void* user);
   static void on_error(void* user, ucp_ep_h endpoint, ucs_status_t status);
 
   const UcxOptions options_;
   UcxContext context_;
   UcxWorker worker_;
   std::vector<std::byte> address_;
-  std::vector<Endpoint> endpoints_;                     // comm
-  std::vector<std::vector<std::byte>> to_connect_;      // handed to comm by make_endpoints
-  bool ended_ = false;                                  // comm: aborted or stopped; UCX rests for ever
+  std::vector<Endpoint> endpoints_;                 // comm
+  std::vector<std::vector<std::byte>> to_connect_;  // handed to comm by make_endpoints
+  bool ended_ = false;                              // comm: aborted or stopped; UCX rests for ever
   boost::asio::io_context io_;
   boost::asio::posix::stream_descriptor ucx_event_;
   boost::asio::posix::stream_descriptor wake_event_;
@@ -86,9 +89,9 @@ class UcxLoop {
   std::condition_variable changed_;
   std::vector<Operation> operations_;
   std::vector<uint32_t> free_;
-  std::vector<uint32_t> commands_;   // operations to submit, in order
-  std::vector<uint32_t> taken_;      // comm: the batch being submitted
-  base::Status aborted_;             // ok while nobody aborted
+  std::vector<uint32_t> commands_;  // operations to submit, in order
+  std::vector<uint32_t> taken_;     // comm: the batch being submitted
+  base::Status aborted_;            // ok while nobody aborted
   bool stopping_ = false;
   bool connect_asked_ = false;
   bool connect_done_ = false;

@@ -8,19 +8,20 @@
 namespace perdure::runtime::worker {
 namespace {
 
-// Steps until everything that is made once has been made: the first step calibrates and builds kernels, the second
-// is the first of its kind.
+// Steps until everything that is made once has been made: the first step calibrates and builds
+// kernels, the second is the first of its kind.
 constexpr uint64_t kWarmupSteps = 2;
 
 // Code, libraries and their start-up memory; measured with an empty job.
-constexpr int64_t kRuntimeBaselineBytes = int64_t{96} << 20;
+constexpr int64_t kRuntimeBaselineBytes = int64_t{32} << 20;
 
 enum class Part : uint8_t { kTraining, kEvaluation };
 
 class DataBatches : public engine::BatchSource {
  public:
   DataBatches(const data::DataSource& source, Part part) : source_(source), part_(part) {}
-  void fill(uint64_t first_sample, int64_t samples, std::span<int32_t> tokens, std::span<int32_t> targets) override {
+  void fill(uint64_t first_sample, int64_t samples, std::span<int32_t> tokens,
+            std::span<int32_t> targets) override {
     const data::DataSource::Batch batch{.tokens = tokens, .targets = targets};
     const auto count = static_cast<uint64_t>(samples);
     if (part_ == Part::kTraining) {
@@ -36,7 +37,8 @@ class DataBatches : public engine::BatchSource {
 };
 
 engine::Numerics numerics_of(const job::NumericsConfig& config) {
-  return {.mode = config.mode == job::NumericsMode::kExact ? engine::SumMode::kExact : engine::SumMode::kFast,
+  return {.mode = config.mode == job::NumericsMode::kExact ? engine::SumMode::kExact
+                                                           : engine::SumMode::kFast,
           .width_bits = config.width,
           .block_elements = config.block,
           .grain = config.grain};
@@ -61,8 +63,8 @@ engine::EngineOptions engine_options(const TrainerOptions& o) {
 
 class TrainerImpl : public Trainer {
  public:
-  TrainerImpl(TrainerOptions options, data::DataSource source, std::unique_ptr<engine::StepEngine> engine,
-              base::Clock& clock)
+  TrainerImpl(TrainerOptions options, data::DataSource source,
+              std::unique_ptr<engine::StepEngine> engine, base::Clock& clock)
       : o_(std::move(options)),
         source_(std::move(source)),
         engine_(std::move(engine)),
@@ -102,19 +104,21 @@ class TrainerImpl : public Trainer {
     ASSIGN_OR_RETURN(const engine::StepResult result, engine_->run_step(training_, learning_rate));
     if (result.step.value() == kWarmupSteps) faults_at_warmup_ = base::process_usage().page_faults;
     if (o_.rank == base::Rank(0)) {
-      listener.on_step({.step = result.step,
-                        .loss = result.loss,
-                        .grad_norm = result.grad_norm,
-                        .learning_rate = static_cast<double>(learning_rate),
-                        .attempts = result.attempts,
-                        .applied = static_cast<uint8_t>(result.applied == engine::Applied::kYes ? 1 : 0),
-                        .digest_before = result.digest_before,
-                        .step_ms = base::to_ms(clock_.now() - begin)});
+      listener.on_step(
+          {.step = result.step,
+           .loss = result.loss,
+           .grad_norm = result.grad_norm,
+           .learning_rate = static_cast<double>(learning_rate),
+           .attempts = result.attempts,
+           .applied = static_cast<uint8_t>(result.applied == engine::Applied::kYes ? 1 : 0),
+           .digest_before = result.digest_before,
+           .step_ms = base::to_ms(clock_.now() - begin)});
     }
     if (result.applied == engine::Applied::kYes) {
       skipped_in_a_row_ = 0;
     } else if (++skipped_in_a_row_ == kSkippedMax) {
-      return base::failed_precondition("step " + std::to_string(result.step.value()) + ": gradients were not finite in " +
+      return base::failed_precondition("step " + std::to_string(result.step.value()) +
+                                       ": gradients were not finite in " +
                                        std::to_string(kSkippedMax) + " steps in a row");
     }
     return base::Status::ok();
@@ -149,18 +153,22 @@ parallel::WorkerMemory planned_memory(const TrainerOptions& o, const kernels::De
   memory.accumulator_bytes_per_element = n.accumulator_bytes();
   memory.block_elements = exact ? n.block_elements : 0;
   memory.grain_bytes_per_element = exact && n.grain > 1 ? 4 : 0;
-  memory.workspace_bytes =
-      static_cast<int64_t>(device.default_workspace_bytes() + engine::engine_scratch_bytes(options));
+  memory.workspace_bytes = static_cast<int64_t>(device.default_workspace_bytes() +
+                                                engine::engine_scratch_bytes(options));
   memory.runtime_baseline_bytes = kRuntimeBaselineBytes;
-  return parallel::plan_worker_memory(o.plan.model, o.plan.layout, o.plan.schedule, o.rank, o.plan.batch, memory);
+  return parallel::plan_worker_memory(o.plan.model, o.plan.layout, o.plan.schedule, o.rank,
+                                      o.plan.batch, memory);
 }
 
-base::Result<std::unique_ptr<Trainer>> Trainer::create(TrainerOptions options, kernels::Device& device,
-                                                       collective::Fabric& fabric, base::Clock& clock) {
+base::Result<std::unique_ptr<Trainer>> Trainer::create(TrainerOptions options,
+                                                       kernels::Device& device,
+                                                       collective::Fabric& fabric,
+                                                       base::Clock& clock) {
   ASSIGN_OR_RETURN(data::DataSource source, job::open_job_data(options.job));
-  ASSIGN_OR_RETURN(auto engine, engine::StepEngine::create(engine_options(options), device, fabric));
-  return std::unique_ptr<Trainer>(
-      std::make_unique<TrainerImpl>(std::move(options), std::move(source), std::move(engine), clock));
+  ASSIGN_OR_RETURN(auto engine,
+                   engine::StepEngine::create(engine_options(options), device, fabric));
+  return std::unique_ptr<Trainer>(std::make_unique<TrainerImpl>(
+      std::move(options), std::move(source), std::move(engine), clock));
 }
 
 }  // namespace perdure::runtime::worker

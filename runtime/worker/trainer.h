@@ -1,6 +1,6 @@
 #pragma once
-// Trainer: the training loop of one rank: learning rate, steps, evaluations, what to report. Blocks; runs on the
-// engine thread.
+// Trainer: the training loop of one rank: learning rate, steps, evaluations, what to report.
+// Blocks; runs on the engine thread.
 
 #include <memory>
 #include <optional>
@@ -36,8 +36,10 @@ parallel::WorkerMemory planned_memory(const TrainerOptions& options, const kerne
 class Trainer {
  public:
   // Opens the data and allocates all memory. Errors: of the data files, of the device.
-  static base::Result<std::unique_ptr<Trainer>> create(TrainerOptions options, kernels::Device& device,
-                                                       collective::Fabric& fabric, base::Clock& clock);
+  static base::Result<std::unique_ptr<Trainer>> create(TrainerOptions options,
+                                                       kernels::Device& device,
+                                                       collective::Fabric& fabric,
+                                                       base::Clock& clock);
   virtual ~Trainer() = default;
   // All steps of the job. Errors: those of StepEngine.
   virtual base::Status run(TrainListener& listener) = 0;

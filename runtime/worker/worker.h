@@ -1,6 +1,6 @@
 #pragma once
-// Worker: one process, one rank, one device. Joins the job at its coordinator, builds its part of the model, trains,
-// reports, leaves when told.
+// Worker: one process, one rank, one device. Joins the job at its coordinator, builds its part of
+// the model, trains, reports, leaves when told.
 //
 //   component thread (control)            engine thread
 //   Hello … Assignment … Ready … Start
@@ -8,8 +8,8 @@
 //   reports ◄── posted ──────────────────
 //   Finished … Goodbye
 //
-// When the coordinator is lost or the control channel breaks, the fabric is aborted, so the engine thread leaves its
-// step in bounded time.
+// When the coordinator is lost or the control channel breaks, the fabric is aborted, so the engine
+// thread leaves its step in bounded time.
 
 #include <functional>
 #include <memory>
@@ -42,9 +42,11 @@ struct WorkerServices {
   base::Clock& clock;
   base::Executor executor;
   base::FileSystem& files;
-  std::function<base::Result<std::unique_ptr<kernels::Device>>(std::string_view, const kernels::DeviceOptions&)>
+  std::function<base::Result<std::unique_ptr<kernels::Device>>(std::string_view,
+                                                               const kernels::DeviceOptions&)>
       make_device;
-  std::function<base::Result<std::unique_ptr<collective::MeshFabric>>(const FabricRequest&)> make_fabric;
+  std::function<base::Result<std::unique_ptr<collective::MeshFabric>>(const FabricRequest&)>
+      make_fabric;
 };
 
 struct WorkerOptions {
@@ -58,7 +60,8 @@ class Worker {
  public:
   Worker(const WorkerOptions& options, const WorkerServices& services);
 
-  // The whole life. Ok after Goodbye; else why it ended, which the coordinator was told if it could be reached.
+  // The whole life. Ok after Goodbye; else why it ended, which the coordinator was told if it could
+  // be reached.
   base::Task<base::Status> run();
 
  private:

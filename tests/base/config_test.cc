@@ -108,6 +108,14 @@ TEST_F(ConfigTest, ATableNameThatIsNoKeyIsAnError) {
   expect_error("\n[[=]]\n", "job.toml:2: ");
 }
 
+// Found by fuzz_test: undefined behaviour in the parser's unicode tables.
+TEST_F(ConfigTest, LettersOutsideOfStringsAreErrors) {
+  expect_error("port = 1 \u00e9\n", "job.toml:1: ");
+  expect_error("\n\u00e9 = 1\n", "job.toml:2: ");
+  ASSERT_OK(schema_.load_toml("data.path = \"\u00e9\" # \u00e9\n", "job.toml"));
+  EXPECT_EQ(job_.data, "\u00e9");
+}
+
 TEST_F(ConfigTest, AFailingLoadChangesNothing) {
   expect_error("port = 1\nverbose = 7\n", "verbose");
   EXPECT_EQ(job_.port, 7000);

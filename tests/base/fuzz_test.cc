@@ -155,6 +155,10 @@ std::string random_toml(SeededRandom& random) {
                                             "\\",
                                             "\"\"\"",
                                             "0x1F",
+                                            "\u00e9",
+                                            "\u0416",
+                                            "\u2003",
+                                            "\u3000",
                                             "1979-05-27",
                                             "99999999999999999999"};
   std::string text;

@@ -29,7 +29,6 @@ TEST(MemoryPlanTest, CountsStateByTheByte) {
   EXPECT_EQ(memory.low_precision, 2 * (n - vectors));
   EXPECT_EQ(memory.gradient_accumulators, 8 * n);
   EXPECT_EQ(memory.gradient_grains, 0);
-  EXPECT_EQ(memory.gradient_scratch, 4 * 2 * 96 * 32);
   EXPECT_EQ(memory.workspace, 1000);
   EXPECT_EQ(memory.runtime_baseline, 50);
 }

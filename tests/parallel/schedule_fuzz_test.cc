@@ -146,7 +146,8 @@ class RandomRun {
         machines_[place.previous.value().value()].gradients.push_back(mb);
         release(r, now);
         return true;
-      default: return fail(r, "unknown action");
+      default:
+        return fail(r, "unknown action");
     }
   }
 
@@ -205,14 +206,30 @@ void mutate(Schedule& schedule, base::SeededRandom& random) {
   const size_t i = below(random, list.size());
   const size_t j = below(random, list.size());
   switch (below(random, 9)) {
-    case 0: list.erase(list.begin() + static_cast<ptrdiff_t>(i)); break;
-    case 1: list.insert(list.begin() + static_cast<ptrdiff_t>(j), list[i]); break;
-    case 2: std::swap(list[i], list[j]); break;
-    case 3: list[i].slot = below(random, stage.stash_slots + 1); break;
-    case 4: list[i].micro_batch = base::MicroBatch(below(random, 9)); break;
-    case 5: list[i].action = static_cast<Action>(below(random, 11)); break;
-    case 6: stage.stash_slots = 1 + below(random, 4); break;
-    default: std::swap(list[i], list[i + 1 == list.size() ? i - 1 : i + 1]); break;
+    case 0:
+      list.erase(list.begin() + static_cast<ptrdiff_t>(i));
+      break;
+    case 1:
+      list.insert(list.begin() + static_cast<ptrdiff_t>(j), list[i]);
+      break;
+    case 2:
+      std::swap(list[i], list[j]);
+      break;
+    case 3:
+      list[i].slot = below(random, stage.stash_slots + 1);
+      break;
+    case 4:
+      list[i].micro_batch = base::MicroBatch(below(random, 9));
+      break;
+    case 5:
+      list[i].action = static_cast<Action>(below(random, 11));
+      break;
+    case 6:
+      stage.stash_slots = 1 + below(random, 4);
+      break;
+    default:
+      std::swap(list[i], list[i + 1 == list.size() ? i - 1 : i + 1]);
+      break;
   }
 }
 

@@ -35,12 +35,13 @@ MATCHER_P2(StatusIs, code, text, "has the status code " + std::string(base::to_s
   return status.code() == code && ::testing::Value(status.message(), text);
 }
 
-// The seed that random tests start from: --seed=N, or a fixed default. The test main prints it first.
+// The seed that random tests start from: --seed=N, or a fixed default. The test main prints it
+// first.
 uint64_t test_seed();
 void set_test_seed(uint64_t seed);
 
-// Path of ../shared/data/<name> seen from the source root, or "" when this machine has none. Tests that
-// need it begin with: if (path.empty()) GTEST_SKIP() << "needs ../shared/data/<name>";
+// Path of ../shared/data/<name> seen from the source root, or "" when this machine has none. Tests
+// that need it begin with: if (path.empty()) GTEST_SKIP() << "needs ../shared/data/<name>";
 std::string shared_data(const std::string& name);
 
 }  // namespace perdure::testing
@@ -53,5 +54,6 @@ std::string shared_data(const std::string& name);
   auto result = (expression);                                       \
   ASSERT_TRUE(result.is_ok()) << result.status();                   \
   declaration = std::move(result).value()
-#define ASSERT_OK_AND_ASSIGN(declaration, expression) \
-  ASSERT_OK_AND_ASSIGN_IMPL_(PERDURE_CONCAT_(perdure_test_result_, __LINE__), declaration, expression)
+#define ASSERT_OK_AND_ASSIGN(declaration, expression)                                      \
+  ASSERT_OK_AND_ASSIGN_IMPL_(PERDURE_CONCAT_(perdure_test_result_, __LINE__), declaration, \
+                             expression)

@@ -16,11 +16,13 @@ struct Launch {
   std::optional<ChildExit> exit;
   std::unique_ptr<ChildProcess> child;
 
-  void start(std::vector<std::string> arguments, std::vector<std::pair<std::string, std::string>> environment = {}) {
-    auto started = ChildProcess::start(
-        io.get_executor(),
-        {.program = "/bin/sh", .arguments = std::move(arguments), .environment = std::move(environment)},
-        [this](ChildExit e) { exit = e; });
+  void start(std::vector<std::string> arguments,
+             std::vector<std::pair<std::string, std::string>> environment = {}) {
+    auto started = ChildProcess::start(io.get_executor(),
+                                       {.program = "/bin/sh",
+                                        .arguments = std::move(arguments),
+                                        .environment = std::move(environment)},
+                                       [this](ChildExit e) { exit = e; });
     ASSERT_OK(started);
     child = std::move(started).value();
   }
@@ -48,15 +50,17 @@ TEST(ChildProcessTest, TellsTheSignal) {
 
 TEST(ChildProcessTest, AddsToTheEnvironment) {
   Launch run;
-  run.start({"-c", "test \"$PERDURE_TEST_WORD\" = perdure && test -n \"$PATH\""}, {{"PERDURE_TEST_WORD", "perdure"}});
+  run.start({"-c", "test \"$PERDURE_TEST_WORD\" = perdure && test -n \"$PATH\""},
+            {{"PERDURE_TEST_WORD", "perdure"}});
   run.io.run();
   EXPECT_EQ(run.exit->code, 0);
 }
 
 TEST(ChildProcessTest, AProgramThatCannotBeExecutedIsNamed) {
   boost::asio::io_context io;
-  EXPECT_THAT(ChildProcess::start(io.get_executor(), {.program = "/no/such/program"}, [](ChildExit) {}),
-              StatusIs(base::StatusCode::kInvalidArgument, ::testing::HasSubstr("/no/such/program")));
+  EXPECT_THAT(
+      ChildProcess::start(io.get_executor(), {.program = "/no/such/program"}, [](ChildExit) {}),
+      StatusIs(base::StatusCode::kInvalidArgument, ::testing::HasSubstr("/no/such/program")));
 }
 
 TEST(ChildProcessTest, TheDestructorLeavesNoProcess) {

@@ -69,8 +69,9 @@ TEST_P(FabricConformanceTest, TagsKeepMessagesApart) {
                                          std::as_bytes(std::span<uint32_t>(&values[i], 1))));
     }
     for (uint32_t i = 16; i-- > 0;) {  // taken in the opposite order
-      tickets.push_back(fabric.post_receive(other, {Channel::kTest, 9, i},
-                                            std::as_writable_bytes(std::span<uint32_t>(&received[i], 1))));
+      tickets.push_back(
+          fabric.post_receive(other, {Channel::kTest, 9, i},
+                              std::as_writable_bytes(std::span<uint32_t>(&received[i], 1))));
     }
     for (const Ticket ticket : tickets) EXPECT_OK(fabric.wait(ticket, kLong));
     for (uint32_t i = 0; i < 16; ++i) EXPECT_EQ(received[i], 100 * other.value() + i);
@@ -84,11 +85,13 @@ TEST_P(FabricConformanceTest, AllReduceGivesTheSumToAll) {
       run_ranks(set, [&](Fabric& fabric) {
         std::vector<int64_t> ring(count), small(count);
         for (size_t i = 0; i < count; ++i) {
-          ring[i] = small[i] = static_cast<int64_t>(i * 31) - (1LL << 40) * (fabric.rank().value() + 1);
+          ring[i] = small[i] =
+              static_cast<int64_t>(i * 31) - (1LL << 40) * (fabric.rank().value() + 1);
         }
         std::vector<std::byte> scratch(std::max(count * 8, all_reduce_scratch_bytes()));
         const std::vector<base::Rank> members = all_ranks(n);
-        AllReduceArgs args{.members = members, .data = bytes_of(ring), .scratch = scratch, .timeout = kLong};
+        AllReduceArgs args{
+            .members = members, .data = bytes_of(ring), .scratch = scratch, .timeout = kLong};
         EXPECT_OK(all_reduce_ring(fabric, args));
         args.data = bytes_of(small);
         args.channel = Channel::kVote;
@@ -110,8 +113,11 @@ TEST_P(FabricConformanceTest, SubGroupsReduceSideBySide) {
     const std::vector<base::Rank> members = {base::Rank(r % 2), base::Rank(r % 2 + 2)};
     std::vector<float> values(5000, static_cast<float>(r));
     std::vector<std::byte> scratch(all_reduce_scratch_bytes());
-    EXPECT_OK(all_reduce_ring(fabric, {.members = members, .op = ReduceOp::kMaxF32, .data = bytes_of(values),
-                                       .scratch = scratch, .timeout = kLong}));
+    EXPECT_OK(all_reduce_ring(fabric, {.members = members,
+                                       .op = ReduceOp::kMaxF32,
+                                       .data = bytes_of(values),
+                                       .scratch = scratch,
+                                       .timeout = kLong}));
     EXPECT_EQ(values[4999], static_cast<float>(r % 2 + 2));
   });
 }
@@ -135,7 +141,8 @@ TEST_P(FabricConformanceTest, WaitEndsAtItsDeadlineAndAborts) {
   FabricSet set = GetParam().make(2);
   std::vector<uint8_t> buffer(64);
   Fabric& fabric = *set.fabrics[0];
-  const Ticket ticket = fabric.post_receive(base::Rank(1), {Channel::kTest, 0, 0}, bytes_of(buffer));
+  const Ticket ticket =
+      fabric.post_receive(base::Rank(1), {Channel::kTest, 0, 0}, bytes_of(buffer));
   EXPECT_THAT(fabric.wait(ticket, Timeout(20)), StatusIs(base::StatusCode::kDeadlineExceeded));
   const Ticket later = fabric.post_receive(base::Rank(1), {Channel::kTest, 0, 1}, bytes_of(buffer));
   EXPECT_THAT(fabric.wait(later, kLong), StatusIs(base::StatusCode::kDeadlineExceeded));
@@ -145,7 +152,8 @@ TEST_P(FabricConformanceTest, AbortEndsWaitsOfAnotherThread) {
   FabricSet set = GetParam().make(2);
   std::vector<uint8_t> buffer(1 << 20);
   Fabric& fabric = *set.fabrics[0];
-  const Ticket receive = fabric.post_receive(base::Rank(1), {Channel::kTest, 0, 0}, bytes_of(buffer));
+  const Ticket receive =
+      fabric.post_receive(base::Rank(1), {Channel::kTest, 0, 0}, bytes_of(buffer));
   std::thread aborter([&] { fabric.abort(base::aborted("epoch 7 is over")); });
   EXPECT_THAT(fabric.wait(receive, kLong), StatusIs(base::StatusCode::kAborted, "epoch 7 is over"));
   aborter.join();

@@ -1,5 +1,6 @@
 #pragma once
-// One conformance test for every Fabric: ranks as threads, each implementation instantiates it with a maker.
+// One conformance test for every Fabric: ranks as threads, each implementation instantiates it with
+// a maker.
 
 #include <functional>
 #include <memory>

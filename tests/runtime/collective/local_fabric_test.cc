@@ -13,7 +13,8 @@ FabricSet make_local(uint32_t ranks) {
   return set;
 }
 
-INSTANTIATE_TEST_SUITE_P(Local, FabricConformanceTest, ::testing::Values(FabricKind{"local", make_local}),
+INSTANTIATE_TEST_SUITE_P(Local, FabricConformanceTest,
+                         ::testing::Values(FabricKind{"local", make_local}),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

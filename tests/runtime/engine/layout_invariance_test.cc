@@ -59,16 +59,20 @@ Numerics exact(uint32_t width, int64_t block, uint32_t grain) {
   return {.mode = SumMode::kExact, .width_bits = width, .block_elements = block, .grain = grain};
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Exact, LayoutInvarianceTest,
-    ::testing::Values(
-        Case{"gpt2_f32", Family::kGpt2, ComputeType::kF32, parallel::Embeddings::kTied, exact(64, 0, 1)},
-        Case{"gpt2_bf16", Family::kGpt2, ComputeType::kBF16, parallel::Embeddings::kTied, exact(64, 0, 1)},
-        Case{"llama_f32", Family::kLlama, ComputeType::kF32, parallel::Embeddings::kUntied, exact(64, 0, 1)},
-        Case{"llama_bf16", Family::kLlama, ComputeType::kBF16, parallel::Embeddings::kTied, exact(64, 0, 1)},
-        Case{"gpt2_32_blocks", Family::kGpt2, ComputeType::kF32, parallel::Embeddings::kTied, exact(32, 64, 1)},
-        Case{"llama_32_grain", Family::kLlama, ComputeType::kF32, parallel::Embeddings::kTied, exact(32, 256, 2)}),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Exact, LayoutInvarianceTest,
+                         ::testing::Values(Case{"gpt2_f32", Family::kGpt2, ComputeType::kF32,
+                                                parallel::Embeddings::kTied, exact(64, 0, 1)},
+                                           Case{"gpt2_bf16", Family::kGpt2, ComputeType::kBF16,
+                                                parallel::Embeddings::kTied, exact(64, 0, 1)},
+                                           Case{"llama_f32", Family::kLlama, ComputeType::kF32,
+                                                parallel::Embeddings::kUntied, exact(64, 0, 1)},
+                                           Case{"llama_bf16", Family::kLlama, ComputeType::kBF16,
+                                                parallel::Embeddings::kTied, exact(64, 0, 1)},
+                                           Case{"gpt2_32_blocks", Family::kGpt2, ComputeType::kF32,
+                                                parallel::Embeddings::kTied, exact(32, 64, 1)},
+                                           Case{"llama_32_grain", Family::kLlama, ComputeType::kF32,
+                                                parallel::Embeddings::kTied, exact(32, 256, 2)}),
+                         [](const auto& test) { return test.param.name; });
 
 // The comparison above can fail: floating-point sums do depend on who adds what.
 TEST(LayoutInvarianceTest, FastModeDiffersBetweenLayoutsButRepeatsWithinOne) {

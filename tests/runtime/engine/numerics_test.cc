@@ -11,7 +11,8 @@ namespace {
 
 TEST(NumericsTest, AddendsAtTheLimitCannotWrap) {
   for (const uint32_t addends : {1u, 2u, 3u, 7u, 8u, 1000u}) {
-    EXPECT_LE(static_cast<__int128>(addend_limit(64, addends)) * addends, std::numeric_limits<int64_t>::max());
+    EXPECT_LE(static_cast<__int128>(addend_limit(64, addends)) * addends,
+              std::numeric_limits<int64_t>::max());
     EXPECT_LE(addend_limit(32, addends) * addends, std::numeric_limits<int32_t>::max());
     EXPECT_GT(addend_limit(32, addends) * (addends + 1), (int64_t{1} << 30));
   }
@@ -25,7 +26,8 @@ TEST(NumericsTest, ExponentLeavesTheHeadroomAndNotMuchMore) {
       const int e = exponent_for(abs_max, limit, headroom);
       EXPECT_LE(std::ldexp(static_cast<double>(abs_max), e + headroom), static_cast<double>(limit));
       if (e < 100) {
-        EXPECT_GT(std::ldexp(static_cast<double>(abs_max), e + headroom + 3), static_cast<double>(limit));
+        EXPECT_GT(std::ldexp(static_cast<double>(abs_max), e + headroom + 3),
+                  static_cast<double>(limit));
       }
     }
   }

@@ -9,8 +9,8 @@
 namespace perdure::runtime::engine {
 namespace {
 
-using ::perdure::testing::StatusIs;
 using parallel::Family;
+using ::perdure::testing::StatusIs;
 
 // Saves every rank's snapshot and merges them into one of the whole model.
 class Collector {
@@ -58,7 +58,8 @@ TEST(StepEngineTest, AResumedRunGivesTheDigestsOfAnUnbrokenOneInAnyLayout) {
   second.pipelines = 3;
   second.on_start = loader(collector.whole());
   const TrainTrace resumed = train(second);
-  for (size_t i = 0; i <= 3; ++i) EXPECT_EQ(resumed.digests[i], unbroken.digests[3 + i]) << "step " << 3 + i;
+  for (size_t i = 0; i <= 3; ++i)
+    EXPECT_EQ(resumed.digests[i], unbroken.digests[3 + i]) << "step " << 3 + i;
   EXPECT_EQ(resumed.params, unbroken.params);
 }
 
@@ -73,7 +74,8 @@ TEST(StepEngineTest, LoadRefusesASnapshotThatDoesNotFitAndKeepsTheState) {
   foreign.tensors.begin()->second.m.pop_back();
   job.on_end = nullptr;
   job.on_start = [&](StepEngine& engine) {
-    EXPECT_THAT(engine.load(missing), StatusIs(base::StatusCode::kInvalidArgument, ::testing::HasSubstr("lacks")));
+    EXPECT_THAT(engine.load(missing),
+                StatusIs(base::StatusCode::kInvalidArgument, ::testing::HasSubstr("lacks")));
     EXPECT_THAT(engine.load(foreign), StatusIs(base::StatusCode::kInvalidArgument));
   };
   EXPECT_EQ(train(job).digests, before.digests);

@@ -20,14 +20,17 @@ class ChainSource : public BatchSource {
   ChainSource(int64_t context, int64_t vocabulary, uint64_t seed)
       : context_(context), vocabulary_(vocabulary), seed_(seed) {}
 
-  void fill(uint64_t first_sample, int64_t samples, std::span<int32_t> tokens, std::span<int32_t> targets) override {
+  void fill(uint64_t first_sample, int64_t samples, std::span<int32_t> tokens,
+            std::span<int32_t> targets) override {
     for (int64_t s = 0; s < samples; ++s) {
       const uint64_t sample = first_sample + static_cast<uint64_t>(s);
       const base::PhiloxKey key = base::philox_key(seed_);
       auto token = static_cast<int64_t>(sample % static_cast<uint64_t>(vocabulary_));
       for (int64_t t = 0; t < context_; ++t) {
-        const auto draw = base::philox4x32(key, {static_cast<uint32_t>(sample), static_cast<uint32_t>(t), 0, 0});
-        const int64_t next = draw[0] % 8 == 0 ? draw[1] % vocabulary_ : (token * 5 + 3) % vocabulary_;
+        const auto draw =
+            base::philox4x32(key, {static_cast<uint32_t>(sample), static_cast<uint32_t>(t), 0, 0});
+        const int64_t next =
+            draw[0] % 8 == 0 ? draw[1] % vocabulary_ : (token * 5 + 3) % vocabulary_;
         tokens[static_cast<size_t>(s * context_ + t)] = static_cast<int32_t>(token);
         targets[static_cast<size_t>(s * context_ + t)] = static_cast<int32_t>(next);
         token = next;
@@ -52,7 +55,8 @@ EngineOptions engine_options(const TrainJob& job, base::Rank rank) {
                                          parallel::relative_layer_costs(options.model))
                        .value();
   options.schedule = parallel::make_schedule_1f1b(options.model, options.layout);
-  const base::Status legal = parallel::check_schedule(options.model, options.layout, options.schedule);
+  const base::Status legal =
+      parallel::check_schedule(options.model, options.layout, options.schedule);
   CHECK(legal.is_ok()) << legal;
   options.rank = rank;
   options.batch = job.batch;

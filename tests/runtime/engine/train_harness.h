@@ -1,5 +1,6 @@
 #pragma once
-// Trains a small model with ranks as threads, and gives what a test compares: the digests after each step.
+// Trains a small model with ranks as threads, and gives what a test compares: the digests after
+// each step.
 
 #include <functional>
 #include <string>

@@ -66,7 +66,8 @@ TEST(VoteTest, ReplicasThatDifferAreNamed) {
   EXPECT_EQ(a.digest(TensorId(1)), 101u);
   b.set_digest(TensorId(1), 77);
   merge(a, b);
-  EXPECT_THAT(a.check_digests(), StatusIs(base::StatusCode::kDataLoss, ::testing::HasSubstr("tensor 1")));
+  EXPECT_THAT(a.check_digests(),
+              StatusIs(base::StatusCode::kDataLoss, ::testing::HasSubstr("tensor 1")));
 }
 
 }  // namespace

@@ -11,14 +11,17 @@ using ::perdure::testing::test_seed;
 
 std::vector<std::byte> some_bytes(size_t n) { return std::vector<std::byte>(n, std::byte{0x5a}); }
 
-// Every message: what was encoded is decoded; a message cut at any byte, or with a byte too many, is data loss.
+// Every message: what was encoded is decoded; a message cut at any byte, or with a byte too many,
+// is data loss.
 template <typename Message>
 Message round_trip(const Message& message) {
   const Payload payload = message.encode();
   auto decoded = Message::decode(payload);
   EXPECT_OK(decoded);
   for (size_t cut = 0; cut < payload.size(); ++cut) {
-    EXPECT_THAT(Message::decode(std::span(payload).first(cut)), StatusIs(base::StatusCode::kDataLoss)) << cut;
+    EXPECT_THAT(Message::decode(std::span(payload).first(cut)),
+                StatusIs(base::StatusCode::kDataLoss))
+        << cut;
   }
   Payload longer = payload;
   longer.push_back(std::byte{0});
@@ -28,7 +31,8 @@ Message round_trip(const Message& message) {
 }
 
 TEST(JobMessagesTest, AllSurviveTheRoundTripAndRefuseEveryCut) {
-  EXPECT_EQ(round_trip(Hello{.job_token = "secret", .worker = base::WorkerId(3), .pid = 77}).pid, 77u);
+  EXPECT_EQ(round_trip(Hello{.job_token = "secret", .worker = base::WorkerId(3), .pid = 77}).pid,
+            77u);
   const Assignment assignment = round_trip(Assignment{.rank = base::Rank(2),
                                                       .ranks = 4,
                                                       .epoch = base::Epoch(9),
@@ -37,7 +41,9 @@ TEST(JobMessagesTest, AllSurviveTheRoundTripAndRefuseEveryCut) {
                                                       .overrides = {"run.steps=4", "run.seed=1"}});
   EXPECT_EQ(assignment.overrides.size(), 2u);
   round_trip(Ready{.address = some_bytes(90), .device = "cpu", .planned_bytes = 123});
-  EXPECT_EQ(round_trip(Start{.addresses = {some_bytes(3), some_bytes(0), some_bytes(7)}}).addresses.size(), 3u);
+  EXPECT_EQ(round_trip(Start{.addresses = {some_bytes(3), some_bytes(0), some_bytes(7)}})
+                .addresses.size(),
+            3u);
   EXPECT_EQ(round_trip(StepReport{.step = base::Step(5), .loss = 1.5, .attempts = 2}).attempts, 2u);
   EXPECT_EQ(round_trip(EvaluationReport{.step = base::Step(5), .loss = 1.25}).loss, 1.25);
   round_trip(Finished{.step = base::Step(20), .state_digest = 1, .params_digest = 2});

@@ -22,7 +22,8 @@ base::Status read(base::ByteSpan bytes) {
 }
 
 TEST(FrameTest, ReadsWhatItWrote) {
-  for (const size_t n : {size_t{0}, size_t{1}, size_t{1000}}) EXPECT_OK(read(encode_frame(7, payload_of(n))));
+  for (const size_t n : {size_t{0}, size_t{1}, size_t{1000}})
+    EXPECT_OK(read(encode_frame(7, payload_of(n))));
 }
 
 TEST(FrameTest, EveryCutAndEveryFlippedBitIsDataLoss) {
@@ -47,7 +48,8 @@ TEST(FrameTest, AHugeLengthIsRefusedBeforeAnythingIsAllocated) {
 TEST(FrameTest, AnotherVersionIsNamed) {
   std::vector<std::byte> frame = encode_frame(5, {});
   frame[4] = std::byte{9};
-  EXPECT_THAT(decode_header(frame), StatusIs(base::StatusCode::kDataLoss, ::testing::HasSubstr("version 9")));
+  EXPECT_THAT(decode_header(frame),
+              StatusIs(base::StatusCode::kDataLoss, ::testing::HasSubstr("version 9")));
 }
 
 TEST(FrameTest, RandomHeadersNeverDoMoreThanFail) {

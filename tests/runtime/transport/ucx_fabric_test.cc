@@ -10,16 +10,17 @@
 namespace perdure::runtime::collective {
 namespace {
 
+using ::perdure::testing::StatusIs;
 using transport::make_ucx_fabric;
 using transport::UcxOptions;
 using transport::UcxTransport;
-using ::perdure::testing::StatusIs;
 
 FabricSet make_ucx(uint32_t ranks, UcxTransport kind) {
   std::vector<std::unique_ptr<MeshFabric>> fabrics;
   std::vector<std::vector<std::byte>> addresses;
   for (uint32_t r = 0; r < ranks; ++r) {
-    auto fabric = make_ucx_fabric({.rank = base::Rank(r), .ranks = ranks, .epoch = base::Epoch(3), .transport = kind});
+    auto fabric = make_ucx_fabric(
+        {.rank = base::Rank(r), .ranks = ranks, .epoch = base::Epoch(3), .transport = kind});
     CHECK(fabric.is_ok()) << fabric.status();
     addresses.push_back((*fabric)->address());
     fabrics.push_back(std::move(fabric).value());
@@ -40,7 +41,8 @@ FabricSet make_ucx(uint32_t ranks, UcxTransport kind) {
 INSTANTIATE_TEST_SUITE_P(
     Ucx, FabricConformanceTest,
     ::testing::Values(FabricKind{"tcp", [](uint32_t n) { return make_ucx(n, UcxTransport::kTcp); }},
-                      FabricKind{"shm", [](uint32_t n) { return make_ucx(n, UcxTransport::kShm); }}),
+                      FabricKind{"shm",
+                                 [](uint32_t n) { return make_ucx(n, UcxTransport::kShm); }}),
     [](const auto& test) { return test.param.name; });
 
 TEST(UcxFabricTest, ADestroyedPeerEndsWaitsAsUnavailable) {
@@ -64,7 +66,8 @@ TEST(UcxFabricTest, AMessageOfAnotherEpochMatchesNothing) {
     addresses.push_back((*fabric)->address());
     fabrics.push_back(std::move(fabric).value());
   }
-  EXPECT_THAT(fabrics[0]->connect(addresses, Timeout(100)), StatusIs(base::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(fabrics[0]->connect(addresses, Timeout(100)),
+              StatusIs(base::StatusCode::kDeadlineExceeded));
 }
 
 TEST(UcxFabricTest, CloseEndsOpenOperationsAndMayBeCalledTwice) {
@@ -78,7 +81,8 @@ TEST(UcxFabricTest, CloseEndsOpenOperationsAndMayBeCalledTwice) {
 }
 
 TEST(UcxFabricTest, AWrongAddressIsRefused) {
-  auto fabric = make_ucx_fabric({.rank = base::Rank(0), .ranks = 2, .network_device = "nosuchdevice"});
+  auto fabric =
+      make_ucx_fabric({.rank = base::Rank(0), .ranks = 2, .network_device = "nosuchdevice"});
   EXPECT_FALSE(fabric.is_ok());
 }
 
