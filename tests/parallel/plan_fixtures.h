@@ -2,9 +2,9 @@
 // Small models and layouts that the tests of parallel/ share.
 
 #include <cstdint>
-#include <random>
 #include <vector>
 
+#include "base/random.h"
 #include "parallel/layer_cost.h"
 #include "parallel/layout.h"
 #include "parallel/model_spec.h"
@@ -57,9 +57,9 @@ inline parallel::Layout unequal_layout() {
   return layout;
 }
 
-// Uniform integers below n from a generator whose bits the standard fixes.
-inline uint32_t below(std::mt19937_64& random, uint64_t n) {
-  return static_cast<uint32_t>(random() % n);
+// Uniform integers below n as most tests want them.
+inline uint32_t below(base::SeededRandom& random, uint64_t n) {
+  return static_cast<uint32_t>(random.uniform_int(n));
 }
 
 }  // namespace perdure::testing

@@ -41,7 +41,7 @@ struct Machine {
 // Runs with sends that complete at once; says what went wrong, or nothing.
 class RandomRun {
  public:
-  RandomRun(const JobTopology& job, const Schedule& schedule, std::mt19937_64& random)
+  RandomRun(const JobTopology& job, const Schedule& schedule, base::SeededRandom& random)
       : job_(job), schedule_(schedule), random_(random), machines_(job.ranks.size()) {
     for (size_t r = 0; r < machines_.size(); ++r) {
       machines_[r].slots.resize(schedule.stages[r].stash_slots);
@@ -192,14 +192,14 @@ class RandomRun {
 
   const JobTopology& job_;
   const Schedule& schedule_;
-  std::mt19937_64& random_;
+  base::SeededRandom& random_;
   std::vector<Machine> machines_;
   std::map<uint32_t, std::set<uint32_t>> arrived_;
   std::set<uint32_t> voters_;
   std::string error_;
 };
 
-void mutate(Schedule& schedule, std::mt19937_64& random) {
+void mutate(Schedule& schedule, base::SeededRandom& random) {
   StageSchedule& stage = schedule.stages[below(random, schedule.stages.size())];
   std::vector<Instruction>& list = stage.instructions;
   if (list.size() < 2) return;
@@ -234,7 +234,7 @@ void mutate(Schedule& schedule, std::mt19937_64& random) {
 }
 
 TEST(ScheduleFuzzTest, AcceptedSchedulesRunToTheRightEnd) {
-  std::mt19937_64 random(testing::test_seed());
+  base::SeededRandom random(testing::test_seed());
   const ModelSpec model = small_model();
   const std::vector<Layout> layouts = {
       unequal_layout(), grid(model, {.pipelines = 1, .stages = 2, .micro_batches = 3}),
@@ -260,7 +260,7 @@ TEST(ScheduleFuzzTest, AcceptedSchedulesRunToTheRightEnd) {
 }
 
 TEST(ScheduleFuzzTest, StricterSendModelsAcceptLess) {
-  std::mt19937_64 random(testing::test_seed() + 1);
+  base::SeededRandom random(testing::test_seed() + 1);
   const ModelSpec model = small_model();
   const Layout layout = grid(model, {.pipelines = 1, .stages = 3, .micro_batches = 4});
   for (int round = 0; round < 3000; ++round) {

@@ -5,8 +5,8 @@
 
 #include <fstream>
 #include <map>
-#include <random>
 
+#include "base/random.h"
 #include "runtime/data/byte_tokenizer.h"
 #include "tests/runtime/data/data_fixtures.h"
 
@@ -114,15 +114,15 @@ std::vector<TokenId> naive_merge(const std::vector<BpeMerge>& merges, std::vecto
 }
 
 TEST(BpeMergerTest, EqualsThePlainLoopOnRandomVocabularies) {
-  std::mt19937_64 random(testing::test_seed());
+  base::SeededRandom random(testing::test_seed());
   for (int round = 0; round < 300; ++round) {
     // Merges as training makes them: of tokens that exist, each new.
     std::vector<std::string> spelled{"a", "b", "c"};
     std::map<std::string, TokenId> ids{{"a", 0}, {"b", 1}, {"c", 2}};
     std::vector<BpeMerge> merges;
-    for (uint64_t n = random() % 12; n > 0; --n) {
-      const std::string left = spelled[random() % spelled.size()];
-      const std::string right = spelled[random() % spelled.size()];
+    for (uint64_t n = random.uniform_int(12); n > 0; --n) {
+      const std::string left = spelled[random.uniform_int(spelled.size())];
+      const std::string right = spelled[random.uniform_int(spelled.size())];
       const TokenId id = static_cast<TokenId>(ids.size());
       if (!ids.emplace(left + right, id).second) continue;
       spelled.push_back(left + right);
@@ -130,8 +130,8 @@ TEST(BpeMergerTest, EqualsThePlainLoopOnRandomVocabularies) {
     }
     BpeMerger merger(merges);
     for (int word = 0; word < 20; ++word) {
-      std::vector<TokenId> piece(1 + random() % 40);
-      for (TokenId& token : piece) token = static_cast<TokenId>(random() % 3);
+      std::vector<TokenId> piece(1 + random.uniform_int(40));
+      for (TokenId& token : piece) token = static_cast<TokenId>(random.uniform_int(3));
       std::vector<TokenId> merged;
       merger.merge(piece, merged);
       ASSERT_EQ(merged, naive_merge(merges, piece)) << "round " << round;
@@ -281,11 +281,11 @@ TEST_F(Gpt2FilesTest, CountsTheTokensOfTinyShakespeare) {
 TEST_F(Gpt2FilesTest, TakesBackAnyBytes) {
   const std::unique_ptr<Tokenizer> tokenizer = make();
   SKIP_WITHOUT(tokenizer, "corpus/gpt2_bpe");
-  std::mt19937_64 random(testing::test_seed());
+  base::SeededRandom random(testing::test_seed());
   for (int round = 0; round < 200; ++round) {
-    std::string text(random() % 400, '\0');
+    std::string text(random.uniform_int(400), '\0');
     const bool ascii = round % 2 == 0;
-    for (char& c : text) c = static_cast<char>(random() % (ascii ? 128 : 256));
+    for (char& c : text) c = static_cast<char>(random.uniform_int(ascii ? 128 : 256));
     std::vector<TokenId> tokens;
     tokenizer->encode(text, tokens);
     std::string back;

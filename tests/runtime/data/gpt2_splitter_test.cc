@@ -1,9 +1,9 @@
 #include "runtime/data/gpt2_splitter.h"
 
-#include <random>
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "tests/testing/matchers.h"
 
 namespace perdure::runtime::data {
@@ -104,12 +104,12 @@ TEST(Gpt2SplitterTest, EqualsThePatternOnRandomText) {
       {'L', "s"}, {'L', "r"},      {'L', "e"},  {'L', "l"},      {'L', "X"},   {'L', "\u00E9"},
       {'N', "7"}, {'N', "\u00BD"}, {'O', "'"},  {'O', "'"},      {'O', "-"},   {'O', "\u0301"},
       {'S', " "}, {'S', " "},      {'S', "\n"}, {'S', "\u00A0"}, {'O', "\xFF"}};
-  std::mt19937_64 random(testing::test_seed());
+  base::SeededRandom random(testing::test_seed());
   for (int round = 0; round < 20000; ++round) {
     std::vector<Symbol> symbols;
     std::string text;
-    for (uint64_t n = 1 + random() % 12; n > 0; --n) {
-      symbols.push_back(alphabet[random() % alphabet.size()]);
+    for (uint64_t n = 1 + random.uniform_int(12); n > 0; --n) {
+      symbols.push_back(alphabet[random.uniform_int(alphabet.size())]);
       text += symbols.back().bytes;
     }
     std::vector<std::string> expected;

@@ -1,9 +1,9 @@
 #include "runtime/data/token_file.h"
 
 #include <cstring>
-#include <random>
 
 #include "base/hash.h"
+#include "base/random.h"
 #include "runtime/data/token_file_writer.h"
 #include "tests/runtime/data/data_fixtures.h"
 
@@ -61,14 +61,14 @@ std::vector<int32_t> all_tokens(const TokenFile& file) {
 }
 
 TEST_F(TokenFileTest, GivesBackWhatWasWritten) {
-  std::mt19937_64 random(testing::test_seed());
+  base::SeededRandom random(testing::test_seed());
   for (const uint32_t vocabulary : {2u, 256u, 65536u, 65537u, 1000000u}) {
     TokenFileWriter writer =
         TokenFileWriter::create(files_, {path("a.tokens"), "byte", vocabulary}).value();
     std::vector<int32_t> expected;
     for (int piece = 0; piece < 5; ++piece) {
-      std::vector<TokenId> tokens(random() % 1000);
-      for (TokenId& t : tokens) t = static_cast<TokenId>(random() % vocabulary);
+      std::vector<TokenId> tokens(random.uniform_int(1000));
+      for (TokenId& t : tokens) t = static_cast<TokenId>(random.uniform_int(vocabulary));
       expected.insert(expected.end(), tokens.begin(), tokens.end());
       ASSERT_OK(writer.append(tokens));
     }
