@@ -16,6 +16,7 @@ packages=(
   libxxhash-dev             # digests
   libspdlog-dev libfmt-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
+  libutf8proc-dev           # Unicode classes for the GPT-2 tokenizer
   libgtest-dev libgmock-dev libbenchmark-dev
   bible-kjv bible-kjv-text  # the text that the quickstart trains on
 )
