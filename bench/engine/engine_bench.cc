@@ -78,7 +78,7 @@ void bench_gpt2(const Arguments& a) {
   const double exact_s = run_best(job, *device, a.steps);
   const double fast_s = run_best(fast, *device, a.steps);
   const double gflops = step_flops(job) / exact_s / 1e9;
-  std::printf("%s, f32, %d threads, %s\n", job.std::string(name).c_str(), a.threads,
+  std::printf("%s, f32, %d threads, %s\n", job.name.c_str(), a.threads,
               device->description().c_str());
   std::printf("  exact  %7.0f ms  %7.1f tok/s  %6.1f GFLOP/s\n", exact_s * 1e3,
               static_cast<double>(step_tokens(job)) / exact_s, gflops);
@@ -102,7 +102,7 @@ void bench_small(const Arguments& a) {
   const double tokens = static_cast<double>(step_tokens(f32));
   const double f32_rate = tokens / run_best(f32, *device, a.steps);
   const double bf16_rate = tokens / run_best(small_job(ComputeType::kBF16), *device, a.steps);
-  std::printf("%s, %d threads\n", f32.std::string(name).c_str(), a.threads);
+  std::printf("%s, %d threads\n", f32.name.c_str(), a.threads);
   std::printf("  f32   %8.0f tok/s  %6.1f GFLOP/s\n", f32_rate,
               step_flops(f32) * f32_rate / tokens / 1e9);
   std::printf("  bf16  %8.0f tok/s  bf16 / f32 = %.2f  (goal > 1)\n", bf16_rate,
@@ -122,7 +122,7 @@ void print_ops(const BenchJob& job, kernels::Device& device, const Limits& limit
   timed.clear();
   double seconds = 0.0;
   for (int i = 0; i < steps; ++i) seconds += run.step();
-  std::printf("%s, %s: %.1f ms a step\n", job.std::string(name).c_str(),
+  std::printf("%s, %s: %.1f ms a step\n", job.name.c_str(),
               job.compute == ComputeType::kF32 ? "f32" : "bf16", seconds / steps * 1e3);
   std::printf("  %-24s %7s %9s %9s %8s\n", "op", "share", "GFLOP/s", "GB/s", "of limit");
   double named = 0.0;

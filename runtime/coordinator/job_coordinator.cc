@@ -66,10 +66,11 @@ void JobCoordinator::fail(base::Status why) {
 
 void JobCoordinator::stop(base::Status why) { fail(std::move(why)); }
 
-void JobCoordinator::worker_ended(base::WorkerId worker, const std::string& how) {
+void JobCoordinator::worker_ended(base::WorkerId worker, WorkerEnd end, const std::string& how) {
   CHECK_LT(worker.value(), members_.size());
   if (members_[worker.value()].finished) return;
-  fail(base::internal("worker " + std::to_string(worker.value()) + " ended early: " + how));
+  const std::string text = "worker " + std::to_string(worker.value()) + " ended early: " + how;
+  fail(end == WorkerEnd::kKilled ? base::internal(text) : base::aborted(text));
 }
 
 base::Task<base::Status> JobCoordinator::run() {

@@ -31,6 +31,10 @@ class JobObserver {
   virtual void on_finished(base::Rank rank, const rpc::Finished& finished) = 0;
 };
 
+// How a worker's process came to its end. One that exits by itself has mostly been hit by another's
+// death.
+enum class WorkerEnd : uint8_t { kExited, kKilled };
+
 struct CoordinatorOptions {
   uint32_t ranks = 1;
   std::string job_token;
@@ -50,7 +54,7 @@ class JobCoordinator {
   base::Task<base::Status> run();
 
   // The process of a worker ended, as its agent says. After Finished that is no failure.
-  void worker_ended(base::WorkerId worker, const std::string& how);
+  void worker_ended(base::WorkerId worker, WorkerEnd end, const std::string& how);
   // Ends the job from outside (a signal).
   void stop(base::Status why);
 

@@ -52,7 +52,9 @@ base::Status LocalJob::start_workers(const base::Address& address) {
     ASSIGN_OR_RETURN(
         auto child,
         agent::ChildProcess::start(executor_, command, [this, w](agent::ChildExit exit) {
-          coordinator_->worker_ended(base::WorkerId(w), exit.to_string());
+          const auto end =
+              exit.signal == 0 ? coordinator::WorkerEnd::kExited : coordinator::WorkerEnd::kKilled;
+          coordinator_->worker_ended(base::WorkerId(w), end, exit.to_string());
           ended_.notify_all();
         }));
     workers_.push_back(std::move(child));

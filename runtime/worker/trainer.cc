@@ -4,6 +4,7 @@
 #include "runtime/engine/batch_source.h"
 #include "runtime/job/job_data.h"
 #include "runtime/job/lr_schedule.h"
+#include "runtime/worker/skip_limit.h"
 
 namespace perdure::runtime::worker {
 namespace {
@@ -114,14 +115,7 @@ class TrainerImpl : public Trainer {
            .digest_before = result.digest_before,
            .step_ms = base::to_ms(clock_.now() - begin)});
     }
-    if (result.applied == engine::Applied::kYes) {
-      skipped_in_a_row_ = 0;
-    } else if (++skipped_in_a_row_ == kSkippedMax) {
-      return base::failed_precondition("step " + std::to_string(result.step.value()) +
-                                       ": gradients were not finite in " +
-                                       std::to_string(kSkippedMax) + " steps in a row");
-    }
-    return base::Status::ok();
+    return skip_limit_.note(result.step, result.applied);
   }
 
   base::Status run_evaluation(TrainListener& listener) {
@@ -129,8 +123,6 @@ class TrainerImpl : public Trainer {
     if (o_.rank == base::Rank(0)) listener.on_evaluation({.step = engine_->step(), .loss = loss});
     return base::Status::ok();
   }
-
-  static constexpr int kSkippedMax = 10;
 
   const TrainerOptions o_;
   const data::DataSource source_;
@@ -140,7 +132,7 @@ class TrainerImpl : public Trainer {
   DataBatches evaluation_;
   rpc::Finished finished_;
   uint64_t faults_at_warmup_ = 0;
-  int skipped_in_a_row_ = 0;
+  SkipLimit skip_limit_;
 };
 
 }  // namespace

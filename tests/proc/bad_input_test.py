@@ -121,16 +121,5 @@ class BadInputTest(PerdureTest):
             self.assertIn("Example", run.out)
 
 
-class FailureTest(PerdureTest):
-    def test_a_worker_that_dies_ends_the_job_with_3_and_says_who(self):
-        # The worker program runs, but never joins.
-        script = self.write("quits", "#!/bin/sh\nexit 7\n")
-        os.chmod(script, 0o755)
-        run = self.train(TINY, "layout.pipelines=2", arguments=["--worker-program", script])
-        self.assertEqual(run.code, 3, run.err)
-        self.assertIn("exit code 7", run.err)
-        self.assertIn("worker", run.err)
-
-
 if __name__ == "__main__":
     unittest.main(verbosity=2)
