@@ -45,7 +45,7 @@ void ThreadPool::run_job(int64_t pieces, Call call, void* context) {
   pieces_.store(pieces, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
   const uint32_t job = static_cast<uint32_t>(claim_.load(std::memory_order_relaxed) >> 32) + 1;
-  claim_.store(uint64_t{job} << 32, std::memory_order_release);
+  claim_.store(uint64_t{job} << 32 | static_cast<uint64_t>(pieces), std::memory_order_release);
   wake_.store(job, std::memory_order_seq_cst);
   wake_.notify_all();
 
@@ -65,14 +65,13 @@ void ThreadPool::run_job(int64_t pieces, Call call, void* context) {
 void ThreadPool::take_pieces(uint32_t job, int thread) {
   uint64_t word = claim_.load(std::memory_order_acquire);
   for (;;) {
-    if (static_cast<uint32_t>(word >> 32) != job) return;
-    const auto piece = static_cast<int64_t>(word & 0xffffffffu);
+    const auto left = static_cast<int64_t>(word & 0xffffffffu);
+    if (static_cast<uint32_t>(word >> 32) != job || left == 0) return;
+    if (!claim_.compare_exchange_weak(word, word - 1, std::memory_order_acq_rel)) continue;
+    // From here to done_ the job cannot end, so what is read of it is of this job.
     const int64_t pieces = pieces_.load(std::memory_order_relaxed);
     const Call call = call_.load(std::memory_order_relaxed);
-    void* const context = context_.load(std::memory_order_relaxed);
-    if (piece >= pieces) return;
-    if (!claim_.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel)) continue;
-    call(context, piece, thread);
+    call(context_.load(std::memory_order_relaxed), pieces - left, thread);
     const uint32_t done = done_.fetch_add(1, std::memory_order_acq_rel) + 1;
     if (done == static_cast<uint32_t>(pieces) && thread != 0) done_.notify_all();
     word = claim_.load(std::memory_order_acquire);

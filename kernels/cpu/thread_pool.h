@@ -6,9 +6,11 @@
 // finishes the rest. A fork-join barrier, as OpenMP has, would wait for every thread each time,
 // working or not.
 //
-//   one 64-bit word:  [ job number : 32 | next piece : 32 ]
-//   claim = compare-and-swap that adds 1 while the job number is the one that was read: a thread
-//   that wakes late for an old job cannot take a piece of the next one.
+//   one 64-bit word:  [ job number : 32 | pieces left : 32 ]
+//   claim = compare-and-swap that takes 1 off while some are left. All that a claim depends on is
+//   in the word, so a thread that wakes late for an old job finds none left, or another job's
+//   number; what the job is (function, context, size) is read after the claim, when the job cannot
+//   end.
 //
 // Which thread runs a piece is not fixed; what a piece computes must not depend on it. Nothing is
 // allocated after construction. One thread at a time calls run(). The destructor stops and joins
@@ -52,8 +54,7 @@ class ThreadPool {
   void work(int thread, const std::function<void()>& on_start);
   void take_pieces(uint32_t job, int thread);
 
-  // The job. Written only while no piece is out; read before a claim, which fails if the job has
-  // changed.
+  // The job. Written only while no piece is out, read only by who holds a piece.
   std::atomic<Call> call_{nullptr};
   std::atomic<void*> context_{nullptr};
   std::atomic<int64_t> pieces_{0};
