@@ -29,7 +29,9 @@ int report_error(const base::Status& status) {
 
 int main(int argc, char** argv) {
   using namespace perdure::apps;
-  CLI::App app("Perdure trains large language models and goes on while workers crash.");
+  CLI::App app(
+      "Perdure trains language models over many worker processes; how they are laid out changes no "
+      "bit of the result.");
   app.name("perdure");
   app.require_subcommand(1);
   app.footer(

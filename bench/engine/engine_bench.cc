@@ -131,6 +131,7 @@ void print_ops(const BenchJob& job, kernels::Device& device, const Limits& limit
     const double fma = job.compute == ComputeType::kF32 ? limits.f32_gflops : limits.bf16_gflops;
     const double of_limit = t.flops > 0.0 ? t.flops / t.amount / 1e9 / fma
                                           : t.bytes / t.amount / 1e9 / limits.gbytes_per_s;
+    if (t.calls == 0) continue;
     std::printf("  %-24s %6.1f%% %9.1f %9.1f %8.2f\n", std::string(name).c_str(),
                 100.0 * t.amount / seconds, t.flops / t.amount / 1e9, t.bytes / t.amount / 1e9,
                 of_limit);
@@ -232,6 +233,7 @@ void bench_width(const Arguments& a) {
 
 int main(int argc, char** argv) {
   using namespace perdure::bench;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // lines appear as they are measured
   CLI::App app("The training step beside its limits and its peers.");
   Arguments a;
   app.add_option("--threads", a.threads, "compute threads")->capture_default_str();
