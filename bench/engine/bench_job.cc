@@ -35,25 +35,28 @@ int64_t step_tokens(const BenchJob& job) {
   return job.micro_batch * static_cast<int64_t>(job.micro_batches) * job.model.context;
 }
 
-class BenchRun::RandomTokens : public runtime::engine::BatchSource {
+class BenchRun::ChainedTokens : public runtime::engine::BatchSource {
  public:
-  RandomTokens(int64_t context, int64_t vocabulary) : context_(context), vocabulary_(vocabulary) {}
+  ChainedTokens(int64_t context, int64_t vocabulary) : context_(context), vocabulary_(vocabulary) {}
+  // A chain: each token follows from the one before, but for one in eight, which is anything. There
+  // is something to learn, and no end of it.
   void fill(uint64_t first_sample, int64_t samples, std::span<int32_t> tokens,
             std::span<int32_t> targets) override {
-    // Eight samples that repeat: there is something to learn.
-    for (int64_t i = 0; i < samples * context_; ++i) {
-      const uint64_t sample = (first_sample + static_cast<uint64_t>(i / context_)) % 8;
-      tokens[static_cast<size_t>(i)] = token(sample, i % context_);
-      targets[static_cast<size_t>(i)] = token(sample, i % context_ + 1);
+    size_t at = 0;
+    for (uint64_t sample = first_sample; sample < first_sample + static_cast<uint64_t>(samples);
+         ++sample) {
+      auto token = static_cast<int64_t>(sample % static_cast<uint64_t>(vocabulary_));
+      for (int64_t t = 0; t < context_; ++t, ++at) {
+        const auto draw = base::philox4x32(
+            {1, 2}, {static_cast<uint32_t>(sample), static_cast<uint32_t>(t), 0, 0});
+        tokens[at] = static_cast<int32_t>(token);
+        token = draw[0] % 8 == 0 ? draw[1] % vocabulary_ : (token * 5 + 3) % vocabulary_;
+        targets[at] = static_cast<int32_t>(token);
+      }
     }
   }
 
  private:
-  int32_t token(uint64_t sample, int64_t position) const {
-    const auto word = base::philox4x32(
-        {1, 2}, {static_cast<uint32_t>(sample), static_cast<uint32_t>(position), 0, 0});
-    return static_cast<int32_t>(word[0] % static_cast<uint32_t>(vocabulary_));
-  }
   const int64_t context_;
   const int64_t vocabulary_;
 };
@@ -61,7 +64,7 @@ class BenchRun::RandomTokens : public runtime::engine::BatchSource {
 BenchRun::BenchRun(const BenchJob& job, kernels::Device& device)
     : hub_(1),
       fabric_(hub_.make_fabric(base::Rank(0))),
-      source_(std::make_unique<RandomTokens>(job.model.context, job.model.vocabulary)) {
+      source_(std::make_unique<ChainedTokens>(job.model.context, job.model.vocabulary)) {
   runtime::engine::EngineOptions options;
   options.model = parallel::make_model_spec(job.model).value();
   options.layout =

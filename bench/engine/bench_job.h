@@ -1,5 +1,5 @@
 #pragma once
-// A one-rank training job for measuring: random tokens, steps as fast as they go.
+// A one-rank training job for measuring: made-up tokens, steps as fast as they go.
 
 #include <memory>
 #include <string>
@@ -35,7 +35,7 @@ class BenchRun {
   double best_of(int count);
 
  private:
-  class RandomTokens;
+  class ChainedTokens;
   runtime::collective::LocalSwitch hub_;
   std::unique_ptr<runtime::collective::Fabric> fabric_;
   std::unique_ptr<runtime::engine::BatchSource> source_;

@@ -97,13 +97,18 @@ double sum_error(kernels::Device& device, const runtime::engine::Numerics& numer
     }
   }
   CHECK_EQ(sums.flags.load(), 0u);
-  double squares = 0.0;
-  for (int64_t i = 0; i < kElements; ++i) {
-    const double reference = exact[static_cast<size_t>(i)];
-    const double error = reference == 0.0 ? 0.0 : (sums.value(i) - reference) / reference;
-    squares += error * error;
+  double squares = 0.0;  // of errors relative to the size of what is in the group
+  for (int64_t group = 0; group < kElements / kGroup; ++group) {
+    double size = 0.0;
+    double error = 0.0;
+    for (int64_t i = group * kGroup; i < (group + 1) * kGroup; ++i) {
+      const double reference = exact[static_cast<size_t>(i)];
+      size += reference * reference;
+      error += (sums.value(i) - reference) * (sums.value(i) - reference);
+    }
+    squares += error / size;
   }
-  return std::sqrt(squares / static_cast<double>(kElements));
+  return std::sqrt(squares / static_cast<double>(kElements / kGroup));
 }
 
 }  // namespace perdure::bench

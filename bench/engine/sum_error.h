@@ -6,9 +6,10 @@
 
 namespace perdure::bench {
 
-// Root mean square of the relative error over 2^20 elements, each the sum of 8 micro-batches'
-// gradients drawn from normal distributions whose widths differ by element group over four decades,
-// as they do in a real tensor. Exponents come from the same maxima that a training step would use.
+// Root mean square error, relative to the root mean square of the sums in the same group, over 2^20
+// elements, each the sum of 8 micro-batches' gradients drawn from normal distributions whose widths
+// differ by element group over four decades, as they do in a real tensor. Exponents come from the
+// same maxima that a training step would use.
 double sum_error(kernels::Device& device, const runtime::engine::Numerics& numerics);
 
 }  // namespace perdure::bench

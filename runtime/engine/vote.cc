@@ -9,10 +9,10 @@
 namespace perdure::runtime::engine {
 namespace {
 
-// 20 bits after the point: a micro-batch may have a loss sum of up to 2^42 and the job 2^20
-// micro-batches... in practice 1e5 tokens x 11 nats is 2^20, which leaves 23 bits.
+// Losses are summed as integers with 20 bits after the point. The limit of one leaves room for 2^20
+// micro-batches; a real one is far below it (100,000 tokens at 11 nats are 2^20).
 constexpr double kLossScale = 1048576.0;
-constexpr double kLossLimit = 4398046511104.0;  // 2^42
+constexpr double kLossLimit = 8388608.0;  // 2^23
 
 }  // namespace
 
