@@ -194,6 +194,20 @@ TEST_F(AdmissionTest, AHelloAfterTheEndFindsNobody) {
   EXPECT_THAT(late->receive(), StatusIs(StatusCode::kUnavailable));
 }
 
+// The coordinator's host is frozen meanwhile: it accepts and ends in one turn.
+TEST_F(AdmissionTest, AConnectionAtTheMomentOfTheEndDoesNotHoldItUp) {
+  start_coordinator(1);
+  on_coordinator([](JobCoordinator& coordinator) { coordinator.stop(base::cancelled("enough")); });
+  world_.host("coordinator").pause();
+  auto silent = make_peer("stranger");
+  ASSERT_OK(silent->connect());
+  pass(1_s);
+  world_.host("coordinator").resume();
+  const base::Nanos begin = world_.now();
+  EXPECT_THAT(outcome(), StatusIs(StatusCode::kCancelled, "enough"));
+  EXPECT_LT(world_.now() - begin, 1_s);
+}
+
 TEST_F(AdmissionTest, ASilentConnectionDoesNotHoldUpTheEnd) {
   ASSERT_NO_FATAL_FAILURE(start_job(1));
   auto silent = make_peer("stranger");

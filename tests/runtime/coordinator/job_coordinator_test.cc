@@ -62,6 +62,21 @@ TEST_F(JobCoordinatorTest, NobodyLeavesBeforeTheLastHasFinished) {
   EXPECT_OK(outcome());
 }
 
+TEST_F(JobCoordinatorTest, WhatAFinishedWorkerSaysIsNotHeard) {
+  ASSERT_NO_FATAL_FAILURE(start_job(2));
+  const rpc::Finished finished{.step = base::Step(4), .peak_bytes = 5000};
+  ASSERT_OK(workers_[0]->send(finished));
+  ASSERT_OK(workers_[0]->send(finished));
+  ASSERT_OK(workers_[0]->send(rpc::StepReport{.step = base::Step(5)}));
+  pass(5_ms);
+  ASSERT_OK(workers_[1]->send(rpc::Finished{.step = base::Step(4), .peak_bytes = 5001}));
+  for (auto& worker : workers_) EXPECT_OK(worker->expect<rpc::Goodbye>());
+  EXPECT_OK(outcome());
+  std::sort(journal_.lines.begin(), journal_.lines.end());
+  EXPECT_THAT(journal_.lines,
+              ElementsAre("finished 0", "finished 1", "ready 0 fake-0", "ready 1 fake-1", "start"));
+}
+
 TEST_F(JobCoordinatorTest, AWorkerThatHasFinishedMayGo) {
   ASSERT_NO_FATAL_FAILURE(start_job(2));
   ASSERT_OK(workers_[1]->send(rpc::Finished{.step = base::Step(4), .peak_bytes = 5001}));
