@@ -32,10 +32,12 @@ void combine_as(std::span<std::byte> into, std::span<const std::byte> from) {
 }
 
 void sum_then_max(std::span<std::byte> into, std::span<const std::byte> from) {
+  const size_t words = into.size() / sizeof(uint64_t);
+  CHECK_GT(words, 0u);
   const auto sums = *reinterpret_cast<const uint64_t*>(from.data());
   CHECK_EQ(sums, *reinterpret_cast<const uint64_t*>(into.data())) << "two votes of different shape";
+  CHECK_LT(sums, words);  // before it is multiplied: the product may wrap around
   const size_t split = (1 + sums) * sizeof(uint64_t);
-  CHECK_LE(split, into.size());
   combine_as<uint64_t, Sum>(into.subspan(8, split - 8), from.subspan(8, split - 8));
   combine_as<uint64_t, Max>(into.subspan(split), from.subspan(split));
 }

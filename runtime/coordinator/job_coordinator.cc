@@ -60,11 +60,17 @@ bool JobCoordinator::all(bool Member::*flag) const {
 
 void JobCoordinator::fail(base::Status why) {
   CHECK(!why.is_ok());
-  if (weight(why) > weight(failure_)) failure_ = std::move(why);
+  if (!stopped_ && weight(why) > weight(failure_)) failure_ = std::move(why);
   changed_.notify_all();
 }
 
-void JobCoordinator::stop(base::Status why) { fail(std::move(why)); }
+void JobCoordinator::stop(base::Status why) {
+  CHECK(!why.is_ok());
+  if (!failure_.is_ok() || all(&Member::finished)) return;  // it ends anyway
+  stopped_ = true;
+  failure_ = std::move(why);
+  changed_.notify_all();
+}
 
 void JobCoordinator::worker_ended(base::WorkerId worker, WorkerEnd end, const std::string& how) {
   CHECK_LT(worker.value(), members_.size());
@@ -83,7 +89,9 @@ base::Task<base::Status> JobCoordinator::run() {
     const base::Status slept = co_await base::sleep_for(clock_, kFailureGrace);
     CHECK(slept.is_ok());
   }
+  over_ = true;
   listener_->close();
+  for (rpc::MessageChannel* channel : arriving_) channel->close();
   for (Member& member : members_) {
     if (member.channel != nullptr) member.channel->close();
   }
@@ -125,9 +133,12 @@ base::Task<base::Status> JobCoordinator::send(rpc::MessageChannel& channel,
 
 // One connection, from its first byte to its last.
 base::Task<void> JobCoordinator::serve(std::unique_ptr<base::Channel> channel) {
+  if (over_) co_return;
   auto messages = std::make_unique<rpc::MessageChannel>(std::move(channel));
   base::Rank rank;
+  arriving_.push_back(messages.get());
   const base::Status admitted = co_await admit(*messages, rank);
+  std::erase(arriving_, messages.get());
   if (!admitted.is_ok()) {  // a stranger disturbs nobody
     LOG_WARNING("coordinator", "connection refused", KV("peer", messages->peer().to_string()),
                 KV("why", admitted.to_string()));
@@ -152,8 +163,9 @@ base::Task<base::Status> JobCoordinator::admit(rpc::MessageChannel& channel, bas
     co_return base::invalid_argument("wrong job token");
   if (hello.worker.value() >= members_.size())
     co_return base::invalid_argument("no such worker in this job");
-  if (members_[hello.worker.value()].channel != nullptr)
-    co_return base::already_exists("worker is here already");
+  Member& member = members_[hello.worker.value()];
+  if (member.taken) co_return base::already_exists("worker is here already");
+  member.taken = true;  // before the send, during which a second one may come
   rank = base::Rank(hello.worker.value());
   const rpc::Assignment assignment{.rank = rank,
                                    .ranks = options_.ranks,
@@ -161,7 +173,9 @@ base::Task<base::Status> JobCoordinator::admit(rpc::MessageChannel& channel, bas
                                    .job_toml = options_.job_toml,
                                    .job_source = options_.job_source,
                                    .overrides = options_.overrides};
-  co_return co_await send(channel, assignment);
+  const base::Status sent = co_await send(channel, assignment);
+  member.taken = sent.is_ok();
+  co_return sent;
 }
 
 base::Task<base::Status> JobCoordinator::follow(base::Rank rank) {
@@ -178,9 +192,27 @@ base::Task<base::Status> JobCoordinator::follow(base::Rank rank) {
   }
 }
 
+// Ready comes once; reports and Finished follow the Start; a failure may be told at any time.
+bool JobCoordinator::is_in_order(const Member& member, rpc::MessageType type) const {
+  switch (type) {
+    case rpc::MessageType::kReady:
+      return !member.ready;
+    case rpc::MessageType::kStepReport:
+    case rpc::MessageType::kEvaluationReport:
+    case rpc::MessageType::kFinished:
+      return started_ && !member.finished;
+    default:
+      return true;
+  }
+}
+
 base::Status JobCoordinator::handle(base::Rank rank, const rpc::Frame& frame) {
   Member& member = members_[rank.value()];
-  switch (static_cast<rpc::MessageType>(frame.type)) {
+  const auto type = static_cast<rpc::MessageType>(frame.type);
+  if (!is_in_order(member, type)) {
+    return base::data_loss("message of type " + std::to_string(frame.type) + " out of order");
+  }
+  switch (type) {
     case rpc::MessageType::kReady: {
       ASSIGN_OR_RETURN(member.ready_message, rpc::Ready::decode(frame.payload));
       member.ready = true;

@@ -55,12 +55,13 @@ class JobCoordinator {
 
   // The process of a worker ended, as its agent says. After Finished that is no failure.
   void worker_ended(base::WorkerId worker, WorkerEnd end, const std::string& how);
-  // Ends the job from outside (a signal).
+  // Ends the job from outside (a signal). `why` is then how it ended, whatever workers say of it.
   void stop(base::Status why);
 
  private:
   struct Member {
     std::unique_ptr<rpc::MessageChannel> channel;
+    bool taken = false;  // by a worker that is here or is just let in
     bool ready = false;
     bool finished = false;
     rpc::Ready ready_message;
@@ -70,6 +71,7 @@ class JobCoordinator {
   base::Task<void> serve(std::unique_ptr<base::Channel> channel);
   base::Task<base::Status> admit(rpc::MessageChannel& channel, base::Rank& rank);
   base::Task<base::Status> follow(base::Rank rank);
+  bool is_in_order(const Member& member, rpc::MessageType type) const;
   base::Status handle(base::Rank rank, const rpc::Frame& frame);
   base::Task<void> broadcast_start();
   base::Task<void> say_goodbye();
@@ -86,9 +88,12 @@ class JobCoordinator {
   JobObserver& observer_;
   base::Gate gate_;
   base::Condition changed_;
-  std::vector<Member> members_;  // by rank; rank r is worker r
-  base::Status failure_;         // ok while none
+  std::vector<Member> members_;                 // by rank; rank r is worker r
+  std::vector<rpc::MessageChannel*> arriving_;  // not yet let in; each in the frame of its serve()
+  base::Status failure_;                        // ok while none
   bool started_ = false;
+  bool stopped_ = false;  // failure_ is what stop() was given
+  bool over_ = false;     // nobody is let in any more
 };
 
 }  // namespace perdure::runtime::coordinator

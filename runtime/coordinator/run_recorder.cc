@@ -166,8 +166,10 @@ base::Status RunRecorder::finish(const base::Status& outcome) {
                        {"peak_bytes_max", numbers_.peak_bytes_max},
                        {"peak_to_plan_max", numbers_.peak_to_plan_max}};
   summary["page_faults_after_warmup"] = numbers_.faults_after_warmup;
-  keep(base::replace_file(files_, options_.folder + "/summary.json",
-                          base::as_byte_span(summary.dump(2) + "\n")));
+  // An outcome may quote bytes that are not UTF-8: they are replaced instead of thrown at us.
+  const std::string text =
+      summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  keep(base::replace_file(files_, options_.folder + "/summary.json", base::as_byte_span(text)));
   return first_error_;
 }
 

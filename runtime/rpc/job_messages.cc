@@ -137,6 +137,8 @@ Result<StepReport> StepReport::decode(ByteSpan payload) {
   ASSIGN_OR_RETURN(m.applied, in.u8());
   ASSIGN_OR_RETURN(m.digest_before, in.u64());
   ASSIGN_OR_RETURN(m.step_ms, in.f64());
+  if (step == 0 || m.attempts == 0 || m.applied > 1)
+    return base::data_loss("a step report out of range");
   RETURN_IF_ERROR(in.finish());
   return m;
 }
@@ -194,6 +196,8 @@ Result<Failed> Failed::decode(ByteSpan payload) {
   Decoder in(payload);
   Failed m;
   ASSIGN_OR_RETURN(m.code, in.u32());
+  if (m.code == 0 || m.code > static_cast<uint32_t>(base::StatusCode::kUnimplemented))
+    return base::data_loss("a failure of no known code");
   ASSIGN_OR_RETURN(m.text, in.string(kTextBytesMax));
   RETURN_IF_ERROR(in.finish());
   return m;

@@ -99,6 +99,11 @@ base::Task<base::Status> Worker::prepare() {
   TrainerOptions options{.rank = assignment_.rank};
   CO_RETURN_IF_ERROR(job::load_job(assignment_.job_toml, assignment_.job_source,
                                    assignment_.overrides, &options.job));
+  if (options.job.layout.ranks() != assignment_.ranks) {
+    co_return base::invalid_argument("assignment for " + std::to_string(assignment_.ranks) +
+                                     " ranks, the job has " +
+                                     std::to_string(options.job.layout.ranks()));
+  }
   CO_ASSIGN_OR_RETURN(options.plan, job::make_job_plan(options.job));
   CO_ASSIGN_OR_RETURN(device_, services_.make_device(options.job.run.device,
                                                      {.threads = options.job.layout.threads}));
