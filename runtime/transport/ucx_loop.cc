@@ -156,9 +156,14 @@ void UcxLoop::complete(Operation& operation, base::Status result) {
   const std::lock_guard lock(mutex_);
   if (operation.state != Operation::State::kPosted) return;  // ended by an abort before
   operation.request = nullptr;
-  operation.result = aborted_.is_ok() ? std::move(result) : aborted_;
+  // What is cancelled at the end was not cancelled for a lost peer.
+  operation.result = ended_ ? end_reason() : std::move(result);
   operation.state = Operation::State::kDone;
   changed_.notify_all();
+}
+
+base::Status UcxLoop::end_reason() const {
+  return aborted_.is_ok() ? base::cancelled("the fabric was closed") : aborted_;
 }
 
 void UcxLoop::on_send(void* request, ucs_status_t status, void* user) {
@@ -227,7 +232,7 @@ void UcxLoop::finish_aborted() {
   for (Operation& operation : operations_) {
     if (operation.state != Operation::State::kPosted) continue;
     operation.request = nullptr;
-    operation.result = aborted_.is_ok() ? base::cancelled("the fabric was closed") : aborted_;
+    operation.result = end_reason();
     operation.state = Operation::State::kDone;
   }
   changed_.notify_all();
@@ -304,7 +309,7 @@ collective::Ticket UcxLoop::post(OperationKind kind, base::Rank peer, uint64_t t
   operation.state = Operation::State::kPosted;
   if (!aborted_.is_ok() || stopping_) {
     operation.state = Operation::State::kDone;
-    operation.result = aborted_.is_ok() ? base::cancelled("the fabric was closed") : aborted_;
+    operation.result = end_reason();
   } else {
     const bool idle = commands_.empty();
     commands_.push_back(index);

@@ -65,6 +65,7 @@ class UcxLoop {
   void close_endpoints();
   void watch(boost::asio::posix::stream_descriptor& descriptor);
   void complete(Operation& operation, base::Status result);
+  base::Status end_reason() const;  // under mutex_: of an abort, else of close
   void wake();
   base::Status make_endpoint(uint32_t peer, const std::vector<std::byte>& address);
 
