@@ -19,7 +19,7 @@ cmake --build build/release -j "$jobs" --target perdure
 
 mkdir -p data
 if [ ! -s data/kjv.txt ]; then
-  bible -p . -f 'Gen1:1-Rev22:21' > data/kjv.txt.tmp
+  bible -f 'Gen1:1-Rev22:21' > data/kjv.txt.tmp
   mv data/kjv.txt.tmp data/kjv.txt
 fi
 [ -e data/kjv/dataset.json ] || build/release/perdure data prepare --tokenizer byte data/kjv.txt --out data/kjv
