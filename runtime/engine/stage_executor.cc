@@ -49,15 +49,13 @@ base::Status StageExecutor::run(const Instruction& i) {
       RETURN_IF_ERROR(free_slot(i.slot));
       return receive(*c_.topology.previous, Channel::kActivation, i, c_.memory.stage_input(i.slot));
     case Action::kSendActivation:
-      traffic_[i.slot].activation =
-          send(*c_.topology.next, Channel::kActivation, i, c_.memory.output(i.slot, last));
-      return base::Status::ok();
+      return send(*c_.topology.next, Channel::kActivation, i, c_.memory.output(i.slot, last),
+                  traffic_[i.slot].activation);
     case Action::kReceiveGradient:
       return receive(*c_.topology.next, Channel::kGradient, i, c_.memory.boundary(i.slot).residual);
     case Action::kSendGradient:
-      traffic_[i.slot].gradient =
-          send(*c_.topology.previous, Channel::kGradient, i, c_.memory.boundary(i.slot).residual);
-      return base::Status::ok();
+      return send(*c_.topology.previous, Channel::kGradient, i, c_.memory.boundary(i.slot).residual,
+                  traffic_[i.slot].gradient);
     case Action::kReduce:
     case Action::kVote:
     case Action::kApply:
@@ -139,12 +137,13 @@ base::Status StageExecutor::finish() {
   return result;
 }
 
-collective::Ticket StageExecutor::send(base::Rank to, Channel channel, const Instruction& i,
-                                       const Tensor& from) {
+base::Status StageExecutor::send(base::Rank to, Channel channel, const Instruction& i,
+                                 const Tensor& from, std::optional<collective::Ticket>& ticket) {
   // On a device that computes asynchronously the result must be there before it leaves.
-  CHECK(c_.layers.stream.synchronize().is_ok());
-  return c_.fabric.post_send(to, {channel, info_.step, info_.tag_offset + i.micro_batch.value()},
-                             bytes_of(from));
+  RETURN_IF_ERROR(c_.layers.stream.synchronize());
+  const collective::Tag tag{channel, info_.step, info_.tag_offset + i.micro_batch.value()};
+  ticket = c_.fabric.post_send(to, tag, bytes_of(from));
+  return base::Status::ok();
 }
 
 base::Status StageExecutor::receive(base::Rank from, Channel channel, const Instruction& i,

@@ -57,8 +57,10 @@ class StageExecutor {
   base::Status free_slot(uint32_t slot);
   base::Status receive(base::Rank from, collective::Channel channel,
                        const parallel::Instruction& instruction, const kernels::Tensor& into);
-  collective::Ticket send(base::Rank to, collective::Channel channel,
-                          const parallel::Instruction& instruction, const kernels::Tensor& from);
+  // Posts, and keeps the ticket for free_slot.
+  base::Status send(base::Rank to, collective::Channel channel,
+                    const parallel::Instruction& instruction, const kernels::Tensor& from,
+                    std::optional<collective::Ticket>& ticket);
   LayerCall call(const parallel::Instruction& instruction, uint32_t layer) const;
   void load(const parallel::Instruction& instruction);
 

@@ -74,8 +74,6 @@ StepEngineImpl::StepEngineImpl(EngineOptions options, kernels::Device& device,
                  .timeout = o_.timeout}),
       vote_(o_.model.tensors.size()) {
   for (uint32_t r = 0; r < o_.layout.ranks(); ++r) everyone_.push_back(base::Rank(r));
-  const bool last = topology_.at(o_.rank).is_last();
-  has_loss_ = last;
   reduce_scratch_.resize(std::max(collective::all_reduce_scratch_bytes(), vote_.bytes().size()));
   for (HeldTensor& t : state_.tensors()) {
     if (o_.layout.speaker(o_.model, t.id) == o_.rank) spoken_.push_back(&t);
@@ -159,7 +157,7 @@ base::Status StepEngineImpl::vote() {
   vote_.clear();
   for (HeldTensor* t : spoken_) ops_.gradient_squared_norm(*stream_, t->sink, norm_slot(t->id));
   RETURN_IF_ERROR(stream_->synchronize());
-  if (has_loss_) {
+  if (executor_.is_last()) {
     const parallel::PipelinePlace& pipeline = o_.layout.pipeline(o_.rank);
     for (uint32_t i = 0; i < pipeline.micro_batch_end - pipeline.micro_batch_begin; ++i) {
       vote_.add_loss(*memory_.loss(i).as<double>());
@@ -197,6 +195,7 @@ base::Result<StepResult> StepEngineImpl::commit(double squared_norm, Applied app
     const double factor = clip > 0.0 && result.grad_norm > clip ? clip / result.grad_norm : 1.0;
     apply(factor / micro_batches, learning_rate);
   }
+  RETURN_IF_ERROR(stream_->synchronize());  // the digests of the new state are read below
   state_.commit(applied);
   step_ = step_.next();
   samples_consumed_ += samples_per_step();

@@ -79,7 +79,6 @@ class StepEngineImpl : public StepEngine {
   std::vector<std::byte> reduce_scratch_;
   std::vector<HeldTensor*> spoken_;  // for which this rank speaks in the vote
   std::vector<uint64_t> tensor_digests_;
-  bool has_loss_ = false;
 
   base::Step step_;
   uint64_t samples_consumed_ = 0;
