@@ -9,7 +9,6 @@
 #include "apps/commands.h"
 #include "base/log.h"
 #include "base/posix_clock.h"
-#include "base/posix_files.h"
 #include "kernels/select/make_device.h"
 #include "runtime/launcher/local_job.h"
 #include "runtime/transport/ucx_fabric.h"
@@ -58,12 +57,10 @@ int run_worker(const std::string& coordinator, uint32_t id) {
                         .pid = static_cast<uint64_t>(::getpid())};
   boost::asio::io_context io;
   base::PosixClock clock(io.get_executor());
-  base::PosixFiles files;
   runtime::transport_tcp::TcpNetwork network(io.get_executor(), clock);
   Worker worker(options, WorkerServices{.network = network,
                                         .clock = clock,
                                         .executor = io.get_executor(),
-                                        .files = files,
                                         .make_device = kernels::select::make_device,
                                         .make_fabric = make_fabric});
   base::Gate gate;

@@ -17,7 +17,6 @@
 
 #include "base/bounded_queue.h"
 #include "base/clock.h"
-#include "base/file_system.h"
 #include "base/gate.h"
 #include "base/network.h"
 #include "base/posix_process.h"
@@ -41,7 +40,6 @@ struct WorkerServices {
   base::Network& network;
   base::Clock& clock;
   base::Executor executor;
-  base::FileSystem& files;
   std::function<base::Result<std::unique_ptr<kernels::Device>>(std::string_view,
                                                                const kernels::DeviceOptions&)>
       make_device;

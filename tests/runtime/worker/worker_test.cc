@@ -74,7 +74,6 @@ WorkerServices services_of(chaos::SimHost& host, Script& script) {
   return {.network = host.network(),
           .clock = host.clock(),
           .executor = host.executor(),
-          .files = host.files(),
           .make_device = [&script](std::string_view name, const kernels::DeviceOptions& options)
               -> base::Result<std::unique_ptr<kernels::Device>> {
             script.devices.emplace_back(name);
