@@ -1,0 +1,42 @@
+#include "recovery/epoch_plan.h"
+
+#include <set>
+
+namespace perdure::recovery {
+
+base::Status check_plan(const parallel::ModelSpec& model, const EpochPlan& plan) {
+  RETURN_IF_ERROR(parallel::check_layout(model, plan.layout));
+  if (plan.members.size() != plan.layout.ranks()) {
+    return base::invalid_argument("plan of epoch " + std::to_string(plan.epoch.value()) + " has " +
+                                  std::to_string(plan.members.size()) + " members for " +
+                                  std::to_string(plan.layout.ranks()) + " ranks");
+  }
+  std::set<base::WorkerId> seen;
+  for (const PlanMember& member : plan.members) {
+    if (!seen.insert(member.worker).second) {
+      return base::invalid_argument("worker " + std::to_string(member.worker.value()) +
+                                    " has two ranks");
+    }
+  }
+  for (const parallel::TensorMove& move : plan.moves) {
+    if (move.from.value() >= plan.layout.ranks() || move.to.value() >= plan.layout.ranks() ||
+        move.from == move.to || move.tensor.value() >= model.tensors.size()) {
+      return base::invalid_argument("plan moves tensor " + std::to_string(move.tensor.value()) +
+                                    " between ranks " + std::to_string(move.from.value()) +
+                                    " and " + std::to_string(move.to.value()));
+    }
+  }
+  return base::Status::ok();
+}
+
+std::optional<base::Rank> rank_of(const EpochPlan& plan, base::WorkerId worker,
+                                  base::Incarnation incarnation) {
+  for (size_t r = 0; r < plan.members.size(); ++r) {
+    if (plan.members[r].worker == worker && plan.members[r].incarnation == incarnation) {
+      return base::Rank(static_cast<uint32_t>(r));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace perdure::recovery

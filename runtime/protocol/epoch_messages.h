@@ -1,0 +1,135 @@
+#pragma once
+// Between the coordinator and a worker, through the agent: the phases of an epoch change (DESIGN
+// section 6). The order of a run is drawn in message_type.h.
+
+#include <string>
+#include <vector>
+
+#include "parallel/layout_fields.h"
+#include "recovery/epoch_fields.h"
+#include "recovery/epoch_types.h"
+#include "runtime/protocol/message_type.h"
+
+namespace perdure::runtime::protocol {
+
+struct Fence {
+  static constexpr MessageType kType = MessageType::kFence;
+  std::string why;
+  template <typename V>
+  void visit(V& v) {
+    v(why);
+  }
+};
+
+struct StateTold {
+  static constexpr MessageType kType = MessageType::kStateTold;
+  recovery::StateReport state;
+  template <typename V>
+  void visit(V& v) {
+    v(state);
+  }
+};
+
+struct AskVote {
+  static constexpr MessageType kType = MessageType::kAskVote;
+  template <typename V>
+  void visit(V&) {}
+};
+
+struct VoteTold {
+  static constexpr MessageType kType = MessageType::kVoteTold;
+  recovery::VoteValue vote;
+  template <typename V>
+  void visit(V& v) {
+    v(vote);
+  }
+};
+
+struct ApplyVote {
+  static constexpr MessageType kType = MessageType::kApplyVote;
+  recovery::VoteValue vote;
+  template <typename V>
+  void visit(V& v) {
+    v(vote);
+  }
+};
+
+struct Prepare {
+  static constexpr MessageType kType = MessageType::kPrepare;
+  recovery::EpochPlan plan;  // the receiver finds itself in `members`
+  template <typename V>
+  void visit(V& v) {
+    v(plan);
+  }
+};
+
+struct Prepared {
+  static constexpr MessageType kType = MessageType::kPrepared;
+  std::vector<std::byte> address;
+  uint64_t planned_bytes = 0;  // memory that the plan predicted for this worker
+  template <typename V>
+  void visit(V& v) {
+    v(address, planned_bytes);
+  }
+};
+
+struct Load {
+  static constexpr MessageType kType = MessageType::kLoad;
+  std::vector<std::vector<std::byte>> addresses;  // by rank
+  template <typename V>
+  void visit(V& v) {
+    v(addresses);
+  }
+};
+
+struct Loaded {
+  static constexpr MessageType kType = MessageType::kLoaded;
+  recovery::CommittedState committed;
+  std::vector<recovery::TensorDigest> tensors;  // ascending
+  uint64_t bytes_received = 0;
+  double seconds = 0.0;  // connecting, moving, loading
+  template <typename V>
+  void visit(V& v) {
+    v(committed, tensors, bytes_received, seconds);
+  }
+};
+
+struct Go {
+  static constexpr MessageType kType = MessageType::kGo;
+  base::Step reported;  // rank 0 first tells again what it knows of steps after this one
+  template <typename V>
+  void visit(V& v) {
+    v(reported);
+  }
+};
+
+// To rank 0 of a running epoch: tell again the steps after `reported`.
+struct AskReports {
+  static constexpr MessageType kType = MessageType::kAskReports;
+  base::Step reported;
+  template <typename V>
+  void visit(V& v) {
+    v(reported);
+  }
+};
+
+struct Hold {
+  static constexpr MessageType kType = MessageType::kHold;
+  template <typename V>
+  void visit(V&) {}
+};
+
+// The engine has left its steps without a Fence. Ok: a hold was agreed on. kUnavailable: a peer is
+// lost. Other codes: the job cannot go on like this.
+struct Stopped {
+  static constexpr MessageType kType = MessageType::kStopped;
+  base::Step step;  // committed
+  uint32_t code = 0;
+  std::string text;
+  template <typename V>
+  void visit(V& v) {
+    v(step, code, text);
+  }
+};
+
+}  // namespace perdure::runtime::protocol
