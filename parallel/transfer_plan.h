@@ -2,6 +2,7 @@
 // TransferPlan: which tensors move between ranks when a job changes its layout. Pure.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -32,7 +33,19 @@ struct TransferPlan {
 base::Result<TransferPlan> make_transfer_plan(const ModelSpec& model, const Layout& layout,
                                               const std::vector<std::vector<base::TensorId>>& held);
 
+// The same without copies.
+base::Result<TransferPlan> make_transfer_plan(
+    const ModelSpec& model, const Layout& layout,
+    std::span<const std::span<const base::TensorId>> held);
+
 // Bytes of one tensor's state on the wire: f32 parameter and two moments (exponents are small).
 int64_t tensor_state_bytes(const ModelSpec& model, base::TensorId tensor);
+
+// Tensors that layers [begin, end) use, ascending and once each.
+std::vector<base::TensorId> tensors_of_layers(const ModelSpec& model, uint32_t begin, uint32_t end);
+
+// kDataLoss that names every layer with a tensor that is gone (by tensor id); ok when there is
+// none.
+base::Status state_is_gone(const ModelSpec& model, const std::vector<bool>& is_gone);
 
 }  // namespace perdure::parallel

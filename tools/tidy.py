@@ -70,6 +70,7 @@ THIRD_PARTY = [
     ("spdlog", r"spdlog/", ("base/log.cc",)),
     ("toml++", r"toml\+\+/", ("base/config_toml.cc",)),
     ("xxHash", r"xxhash\.h", ("base/hash.cc", "kernels/")),
+    ("OpenSSL", r"openssl/", ("runtime/rpc/handshake.cc",)),
     ("RocksDB", r"rocksdb/", ("checkpoint/rocksdb_", "runtime/coordinator/rocksdb_")),
     ("liburing", r"liburing\.h", ("checkpoint/uring_",)),
     ("CUDA", r"cuda(_\w+)?\.h|cublas\w*\.h", ("kernels/cuda/", "runtime/collective/nccl_", "bench/")),

@@ -3,10 +3,12 @@
 // never travels.
 //
 //   client                                        server
-//   Hello(role, number, nonce c) ───────────────►
+//   Hello(role, number, incarnation, nonce c) ───►
 //                            ◄─────────────────── Challenge(nonce s)
-//   Proof(HMAC(secret, "client" role number c s)) ►
-//                            ◄─────────────────── Welcome(HMAC(secret, "server" role number c s))
+//   Proof(HMAC(secret, "client" ...)) ──────────►
+//                            ◄─────────────────── Welcome(HMAC(secret, "server" ...))
+//
+// ... is all that was said before: role, number, incarnation, c, s.
 //
 // HMAC-SHA256 (libcrypto), compared in constant time. Before the proof a peer may send only small
 // messages (kHandshakeBytesMax) and has kHandshakeTimeout in all. A refused peer is told nothing;
@@ -32,8 +34,9 @@ struct PeerIdentity {
 inline constexpr uint32_t kHandshakeBytesMax = 256;
 inline constexpr base::Nanos kHandshakeTimeout = std::chrono::seconds(5);
 
-// Message types 1-4 of the frame belong to it. `nonces` gives the server's and client's nonces:
-// real programs seed it from the operating system, simulated ones from the world.
+// Message types 1-4 of the frame belong to it. Whoever returns an error has closed the channel.
+// `nonces` gives the server's and client's nonces: real programs seed it from the operating system,
+// simulated ones from the world.
 base::Task<base::Status> offer_handshake(MessageChannel& channel, const std::string& secret,
                                          PeerIdentity self, base::SeededRandom& nonces,
                                          base::Clock& clock);
