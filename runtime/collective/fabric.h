@@ -20,7 +20,7 @@
 namespace perdure::runtime::collective {
 
 // What a message is for. The sender is part of the match, so two ranks never collide.
-enum class Channel : uint8_t { kActivation, kGradient, kReduce, kReduceMax, kVote, kTest };
+enum class Channel : uint8_t { kActivation, kGradient, kReduce, kReduceMax, kVote, kTest, kState };
 
 struct Tag {
   Channel channel = Channel::kTest;

@@ -67,9 +67,10 @@ struct Prepared {
   static constexpr MessageType kType = MessageType::kPrepared;
   std::vector<std::byte> address;
   uint64_t planned_bytes = 0;  // memory that the plan predicted for this worker
+  std::string device;          // Device::description()
   template <typename V>
   void visit(V& v) {
-    v(address, planned_bytes);
+    v(address, planned_bytes, device);
   }
 };
 

@@ -1,0 +1,392 @@
+// Members come and go; when a change begins and what ends it. What is decided then:
+// epoch_decision.cc.
+
+#include "recovery/epoch_machine.h"
+
+#include <algorithm>
+
+namespace perdure::recovery {
+namespace {
+
+constexpr uint32_t kAttemptsMax = 100;  // changes in a row that never became active
+
+std::string name_of(base::WorkerId worker) { return "worker " + std::to_string(worker.value()); }
+
+// Codes with which an engine ends because of others: the epoch is at fault, not the job.
+bool is_recoverable(base::StatusCode code) {
+  return code == base::StatusCode::kUnavailable || code == base::StatusCode::kDeadlineExceeded ||
+         code == base::StatusCode::kAborted || code == base::StatusCode::kCancelled;
+}
+
+}  // namespace
+
+std::string_view to_string(Phase phase) {
+  switch (phase) {
+    case Phase::kGathering:
+      return "gathering";
+    case Phase::kRejoining:
+      return "rejoining";
+    case Phase::kCollecting:
+      return "collecting";
+    case Phase::kResolving:
+      return "resolving";
+    case Phase::kWaiting:
+      return "waiting";
+    case Phase::kPreparing:
+      return "preparing";
+    case Phase::kLoading:
+      return "loading";
+    case Phase::kActive:
+      return "active";
+    case Phase::kHolding:
+      return "holding";
+    case Phase::kOver:
+      return "over";
+  }
+  return "unknown";
+}
+
+EpochMachine::EpochMachine(MachineOptions options) : options_(std::move(options)) {
+  CHECK_EQ(options_.layer_cost.size(), options_.model.layers.size());
+}
+
+void EpochMachine::begin(base::Nanos now, const std::optional<MachineMemory>& memory) {
+  phase_end_ = now + options_.join_timeout;
+  if (!memory.has_value()) return;
+  committed_ = memory->committed;
+  if (!memory->decided.has_value()) return;
+  phase_ = Phase::kRejoining;
+  phase_end_ = now + options_.rejoin_timeout;
+  epoch_ = memory->decided->epoch;
+  plan_ = memory->decided;
+  if (memory->active) last_active_ = plan_;
+  for (const PlanMember& member : plan_->members) waiting_.insert(member.worker);
+}
+
+std::vector<MachineAction> EpochMachine::step(const MachineEvent& event, base::Nanos now) {
+  now_ = now;
+  if (phase_ != Phase::kOver) std::visit([this](const auto& e) { on(e); }, event);
+  return std::exchange(actions_, {});
+}
+
+EpochMachine::Member* EpochMachine::find(const Speaker& from) {
+  const auto found = members_.find(from.worker);
+  if (found != members_.end() && found->second.id.incarnation == from.incarnation)
+    return &found->second;
+  ++stale_events_;
+  return nullptr;
+}
+
+EpochMachine::Member* EpochMachine::find_current(const Speaker& from) {
+  Member* member = find(from);
+  if (member != nullptr && from.epoch == epoch_) return member;
+  if (member != nullptr) ++stale_events_;
+  return nullptr;
+}
+
+bool EpochMachine::is_member(base::WorkerId worker, base::Incarnation incarnation) const {
+  return plan_.has_value() && rank_of(*plan_, worker, incarnation).has_value();
+}
+
+void EpochMachine::on(const MemberUp& event) {
+  const auto known = members_.find(event.member.worker);
+  if (known != members_.end()) {
+    if (known->second.id.incarnation > event.member.incarnation) {
+      ++stale_events_;
+      return;
+    }
+    if (known->second.id.incarnation < event.member.incarnation) {
+      on(MemberDown{event.member.worker, known->second.id.incarnation,
+                    "replaced by a new process"});
+      if (phase_ == Phase::kOver) return;
+    }
+  }
+  Member& member = members_[event.member.worker];
+  member.id = event.member;
+  member.heard = std::max(member.heard, event.epoch);
+  member.does = event.does;
+  switch (phase_) {
+    case Phase::kGathering:
+      if (members_.size() >= size_t{options_.pipelines} * options_.stages) begin_change("start");
+      break;
+    case Phase::kRejoining:
+      waiting_.erase(event.member.worker);
+      check_rejoined();
+      break;
+    case Phase::kCollecting:
+      if (!member.state.has_value()) {
+        waiting_.insert(event.member.worker);
+        send({member.id}, OrderFence{change_why_});
+      }
+      break;
+    case Phase::kWaiting:
+      begin_change("worker " + std::to_string(event.member.worker.value()) + " came");
+      break;
+    default:
+      // A member that lost its way while its agent was cut off from us cannot go on with the
+      // others.
+      if (is_member(event.member.worker, event.member.incarnation)) {
+        if ((phase_ == Phase::kActive || phase_ == Phase::kHolding) &&
+            (event.does == MemberDoes::kNothing || event.epoch != epoch_))
+          begin_change(name_of(event.member.worker) + " has left the epoch");
+      } else {
+        consider_growth();
+      }
+  }
+}
+
+void EpochMachine::drop(base::WorkerId worker) {
+  members_.erase(worker);
+  waiting_.erase(worker);
+}
+
+void EpochMachine::on(const MemberDown& event) {
+  const auto found = members_.find(event.worker);
+  if (phase_ == Phase::kRejoining && found == members_.end()) {
+    if (!is_member(event.worker, event.incarnation)) return;
+    waiting_.erase(event.worker);  // it was lost while the coordinator was away
+    check_rejoined();
+    return;
+  }
+  if (found == members_.end() || found->second.id.incarnation != event.incarnation) return;
+  const bool was_member = is_member(event.worker, event.incarnation);
+  drop(event.worker);
+  explain(base::Event("member.down")
+              .with("worker", event.worker)
+              .with("incarnation", event.incarnation)
+              .with("how", event.how)
+              .with("phase", to_string(phase_)));
+  switch (phase_) {
+    case Phase::kCollecting:
+      if (waiting_.empty()) on_collected();
+      break;
+    case Phase::kRejoining:
+      check_rejoined();
+      break;
+    case Phase::kResolving:
+      begin_change(name_of(event.worker) + " is lost: " + event.how);
+      break;
+    case Phase::kPreparing:
+    case Phase::kLoading:
+    case Phase::kActive:
+    case Phase::kHolding:
+      if (was_member) begin_change(name_of(event.worker) + " is lost: " + event.how);
+      break;
+    default:
+      break;
+  }
+}
+
+// After a restart: all members of the last epoch are accounted for, or time is over.
+void EpochMachine::check_rejoined() {
+  if (!waiting_.empty()) return;
+  bool whole = last_active_.has_value();
+  std::vector<PlanMember> loaded;
+  for (const PlanMember& member : plan_->members) {
+    const auto found = members_.find(member.worker);
+    whole = whole && found != members_.end() &&
+            found->second.id.incarnation == member.incarnation && found->second.heard == epoch_ &&
+            found->second.does != MemberDoes::kNothing;
+    if (whole && found->second.does == MemberDoes::kLoaded) loaded.push_back(member);
+  }
+  if (!whole) {
+    begin_change("the coordinator was restarted and the epoch is not whole");
+    return;
+  }
+  phase_ = Phase::kActive;
+  phase_end_ = base::kNoDeadline;
+  explain(
+      base::Event("epoch.rejoined").with("epoch", epoch_).with("members", plan_->members.size()));
+  if (!loaded.empty()) send(std::move(loaded), OrderGo{});
+  consider_growth();
+}
+
+void EpochMachine::begin_change(const std::string& why) {
+  const bool was_active = phase_ == Phase::kActive || phase_ == Phase::kHolding;
+  if (was_active && !planned_) {
+    ++recoveries_;
+    if (fruitless_ >= options_.recoveries_max) {
+      end_job(base::internal(std::to_string(fruitless_) +
+                             " recoveries without a committed step; the last reason: " + why));
+      return;
+    }
+    ++fruitless_;
+  }
+  if (++attempts_ > kAttemptsMax) {
+    end_job(base::internal("no epoch became active in " + std::to_string(kAttemptsMax) +
+                           " attempts; the last reason: " + why));
+    return;
+  }
+  if (was_active || changed_at_.count() == 0 || phase_ == Phase::kWaiting) changed_at_ = now_;
+  for (const auto& [worker, member] : members_) epoch_ = std::max(epoch_, member.heard);
+  epoch_ = epoch_.next();
+  plan_.reset();
+  before_.reset();
+  change_why_ = why;
+  grow_at_ = base::kNoDeadline;
+  phase_ = Phase::kCollecting;
+  phase_end_ = now_ + options_.phase_timeout;
+  waiting_.clear();
+  for (auto& [worker, member] : members_) {
+    member.heard = epoch_;
+    member.does = MemberDoes::kNothing;
+    member.state.reset();
+    member.address.clear();
+    member.loaded.reset();
+    member.finished = false;
+    waiting_.insert(worker);
+  }
+  explain(base::Event("epoch.begin")
+              .with("epoch", epoch_)
+              .with("why", why)
+              .with("workers", members_.size())
+              .with("committed", committed_));
+  enter("fence");
+  send(all_members(), OrderFence{why});
+  enter("collect");
+  if (waiting_.empty()) on_collected();
+}
+
+void EpochMachine::on(const StateTold& event) {
+  Member* member = find_current(event.from);
+  if (member == nullptr) return;
+  if (phase_ != Phase::kCollecting && phase_ != Phase::kResolving) {
+    ++stale_events_;
+    return;
+  }
+  member->state = event.state;
+  if (waiting_.erase(event.from.worker) == 0 || !waiting_.empty()) return;
+  if (phase_ == Phase::kCollecting) {
+    on_collected();
+  } else {
+    resolve_and_decide();
+  }
+}
+
+void EpochMachine::on(const Stopped& event) {
+  Member* member = find_current(event.from);
+  if (member == nullptr || !is_member(event.from.worker, event.from.incarnation)) return;
+  if (phase_ == Phase::kCollecting || phase_ == Phase::kWaiting) return;
+  member->does = MemberDoes::kNothing;
+  const std::string who = name_of(event.from.worker);
+  if (event.why.is_ok()) {
+    begin_change(change_why_.empty() ? who + " holds" : change_why_);
+  } else if (is_recoverable(event.why.code())) {
+    begin_change(who + " left its step: " + event.why.to_string());
+  } else {
+    end_job(event.why.annotate(who));
+  }
+}
+
+void EpochMachine::on(const StepSeen& event) {
+  if (event.step <= committed_) return;
+  committed_ = event.step;
+  const bool running = phase_ == Phase::kActive || phase_ == Phase::kHolding;
+  if (running && find_current(event.from) != nullptr && committed_ > plan_->resume.step)
+    fruitless_ = 0;
+}
+
+void EpochMachine::on(const MemberFinished& event) {
+  Member* member = find_current(event.from);
+  if (member == nullptr || (phase_ != Phase::kActive && phase_ != Phase::kHolding)) return;
+  member->finished = true;
+  member->does = MemberDoes::kFinished;
+  committed_ = std::max(committed_, event.step);
+  for (const PlanMember& other : plan_->members) {
+    const auto found = members_.find(other.worker);
+    if (found == members_.end() || !found->second.finished) return;
+  }
+  end_job(base::Status::ok());
+}
+
+void EpochMachine::on(const StopAsked& event) { end_job(event.why); }
+
+void EpochMachine::on(const Tick&) {
+  if (now_ >= phase_end_) expire_phase();
+  if (phase_ == Phase::kActive && now_ >= grow_at_) {
+    grow_at_ = base::kNoDeadline;
+    phase_ = Phase::kHolding;
+    phase_end_ = now_ + options_.hold_timeout;
+    planned_ = true;
+    change_why_ = "grow";
+    explain(base::Event("epoch.hold").with("epoch", epoch_).with("why", change_why_));
+    send(plan_->members, OrderHold{});
+  }
+}
+
+std::string EpochMachine::missing_workers() const {
+  std::string text;
+  for (uint32_t w = 0; w < options_.pipelines * options_.stages; ++w) {
+    if (!members_.contains(base::WorkerId(w)))
+      text += (text.empty() ? "" : ", ") + std::to_string(w);
+  }
+  return text;
+}
+
+void EpochMachine::expire_phase() {
+  phase_end_ = base::kNoDeadline;
+  switch (phase_) {
+    case Phase::kGathering:
+      end_job(base::deadline_exceeded("workers not ready in time: " + missing_workers()));
+      return;
+    case Phase::kRejoining:
+      waiting_.clear();
+      check_rejoined();
+      return;
+    case Phase::kWaiting:
+      end_job(base::data_loss(change_why_));
+      return;
+    case Phase::kHolding:
+      begin_change("grow (a hold was not agreed on in time)");
+      return;
+    default:
+      break;
+  }
+  // Whoever has not answered is not to be relied on.
+  const std::set<base::WorkerId> late = waiting_;
+  const bool decided = phase_ != Phase::kCollecting;
+  for (const base::WorkerId worker : late) {
+    const std::string why = "no answer while " + std::string(to_string(phase_));
+    actions_.push_back(EndMember{members_.at(worker).id, why});
+    explain(base::Event("member.late").with("worker", worker).with("why", why));
+    drop(worker);
+  }
+  if (decided) {
+    begin_change("members did not answer in time");
+  } else {
+    on_collected();
+  }
+}
+
+// Would the job be faster with those who stand by?
+void EpochMachine::consider_growth() {
+  if (!options_.grow || phase_ != Phase::kActive || !plan_.has_value()) return;
+  if (members_.size() <= plan_->members.size()) return;
+  if (plan_->layout.ranks() >= options_.pipelines * options_.stages) return;
+  grow_at_ = now_ + options_.grow_delay;
+}
+
+base::Nanos EpochMachine::next_deadline() const { return std::min(phase_end_, grow_at_); }
+
+void EpochMachine::end_job(base::Status status) {
+  phase_ = Phase::kOver;
+  phase_end_ = base::kNoDeadline;
+  grow_at_ = base::kNoDeadline;
+  actions_.push_back(EndJob{std::move(status)});
+}
+
+std::vector<PlanMember> EpochMachine::all_members() const {
+  std::vector<PlanMember> result;
+  for (const auto& [worker, member] : members_) result.push_back(member.id);
+  return result;
+}
+
+void EpochMachine::send(std::vector<PlanMember> to, decltype(Send::order) order) {
+  if (!to.empty()) actions_.push_back(Send{std::move(to), epoch_, std::move(order)});
+}
+
+void EpochMachine::enter(std::string_view name) { actions_.push_back(EnterPhase{name, epoch_}); }
+
+void EpochMachine::explain(base::Event event) { actions_.push_back(Explain{std::move(event)}); }
+
+}  // namespace perdure::recovery

@@ -1,0 +1,73 @@
+#include "recovery/resolution.h"
+
+#include <algorithm>
+
+namespace perdure::recovery {
+
+Resolution resolve(const std::vector<ToldState>& told) {
+  Resolution result;
+  for (const ToldState& t : told) {
+    if (t.state.has_state == 0) continue;
+    if (!result.any_state || t.state.committed.step > result.committed.step) {
+      result.committed = t.state.committed;
+    }
+    result.any_state = true;
+  }
+  std::vector<const ToldState*> one_behind;
+  for (const ToldState& t : told) {
+    if (t.state.has_state == 0) continue;
+    if (t.state.committed.step == result.committed.step) {
+      result.holders.push_back(t.worker);
+    } else if (t.state.committed.step.next() == result.committed.step &&
+               t.state.pending.epoch.value() != 0) {
+      one_behind.push_back(&t);
+    } else {
+      result.stale.push_back(t.worker);
+    }
+  }
+  for (const ToldState* t : one_behind) {
+    const auto giver = std::find_if(told.begin(), told.end(), [&](const ToldState& other) {
+      return other.state.has_state != 0 && other.state.committed.step == result.committed.step &&
+             other.state.vote == t->state.pending;
+    });
+    if (giver == told.end()) {
+      result.stale.push_back(t->worker);
+      continue;
+    }
+    result.behind.push_back(t->worker);
+    if (!result.asked.has_value()) result.asked = giver->worker;
+  }
+  return result;
+}
+
+base::Result<HeldDigests> agree_on_digests(const parallel::ModelSpec& model,
+                                           const std::vector<ToldState>& told,
+                                           const CommittedState& committed) {
+  HeldDigests result;
+  result.by_tensor.resize(model.tensors.size());
+  std::vector<base::WorkerId> first(model.tensors.size());
+  for (const ToldState& t : told) {
+    if (t.state.has_state == 0 || t.state.committed.step != committed.step) continue;
+    const std::string name = "worker " + std::to_string(t.worker.value());
+    if (!(t.state.committed == committed)) {
+      return base::data_loss(name + " is at step " + std::to_string(committed.step.value()) +
+                             " with another data cursor or optimizer count than its peers");
+    }
+    for (const TensorDigest& d : t.state.tensors) {
+      if (d.tensor.value() >= model.tensors.size())
+        return base::data_loss(name + " holds a tensor that the model has not");
+      std::optional<uint64_t>& known = result.by_tensor[d.tensor.value()];
+      if (!known.has_value()) {
+        known = d.digest;
+        first[d.tensor.value()] = t.worker;
+      } else if (*known != d.digest) {
+        return base::data_loss("replicas of " + model.tensor(d.tensor).name + " differ at step " +
+                               std::to_string(committed.step.value()) + ": worker " +
+                               std::to_string(first[d.tensor.value()].value()) + " and " + name);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace perdure::recovery

@@ -1,0 +1,198 @@
+// What workers say (through their agents), and what the machine orders.
+
+#include "base/fault_point.h"
+#include "base/log.h"
+#include "recovery/epoch_fields.h"
+#include "runtime/coordinator/coordinator.h"
+
+namespace perdure::runtime::coordinator {
+namespace {
+
+constexpr base::Nanos kAskEvery = std::chrono::milliseconds(500);
+
+recovery::Speaker speaker(const protocol::WorkerMessage& m) {
+  return {.worker = m.worker, .incarnation = m.incarnation, .epoch = m.epoch};
+}
+
+}  // namespace
+
+void Coordinator::feed(const recovery::MachineEvent& event) {
+  if (end_.has_value()) return;
+  for (const recovery::MachineAction& action : machine_.step(event, clock_.now())) {
+    if (end_.has_value()) return;
+    std::visit(
+        [this](const auto& a) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(a)>, recovery::Send>) {
+            carry_out(a);
+          } else {
+            carry_out(recovery::MachineAction(a));
+          }
+        },
+        action);
+  }
+}
+
+bool Coordinator::record(RecordKind kind, rpc::Payload payload) {
+  FAULT_POINT("journal.before");
+  const base::Status written = journal_.append({kind, std::move(payload)});
+  FAULT_POINT("journal.after");
+  if (!written.is_ok()) end(written.annotate("the journal cannot be written"));
+  return written.is_ok();
+}
+
+void Coordinator::record_progress() {
+  if (end_.has_value() || machine_.committed() <= progress_) return;
+  progress_ = machine_.committed();
+  record(RecordKind::kProgress, rpc::to_bytes(progress_));
+}
+
+void Coordinator::carry_out(const recovery::MachineAction& action) {
+  if (const auto* enter = std::get_if<recovery::EnterPhase>(&action)) {
+    base::fault_time.epoch.store(enter->epoch.value(), std::memory_order_relaxed);
+    base::fault_time.step.store(machine_.committed().next().value(), std::memory_order_relaxed);
+    FAULT_POINT("coordinator." + std::string(enter->name));
+  } else if (const auto* decided = std::get_if<recovery::RecordDecided>(&action)) {
+    record_progress();
+    record(RecordKind::kDecided, rpc::to_bytes(decided->plan));
+  } else if (const auto* active = std::get_if<recovery::RecordActive>(&action)) {
+    if (record(RecordKind::kActive, rpc::to_bytes(active->epoch)))
+      observer_.on_active(*machine_.plan());
+  } else if (const auto* ended = std::get_if<recovery::EndMember>(&action)) {
+    Node& node = nodes_[ended->member.node];
+    node.workers.erase(ended->member.worker);
+    const protocol::EndWorker message{.target = {ended->member.worker, ended->member.incarnation},
+                                      .why = ended->why};
+    if (node.session != nullptr) tell(*node.session, protocol::to_frame(message, stamp()));
+  } else if (const auto* explain = std::get_if<recovery::Explain>(&action)) {
+    observer_.on_event(explain->event);
+  } else if (const auto* job = std::get_if<recovery::EndJob>(&action)) {
+    end(job->status);
+  }
+}
+
+void Coordinator::carry_out(const recovery::Send& send) {
+  const auto deliver = [&](const auto& message) {
+    send_to(send.to, send.epoch, std::decay_t<decltype(message)>::kType, rpc::to_bytes(message));
+  };
+  if (const auto* fence = std::get_if<recovery::OrderFence>(&send.order)) {
+    deliver(protocol::Fence{.why = fence->why});
+  } else if (std::holds_alternative<recovery::OrderVote>(send.order)) {
+    deliver(protocol::AskVote{});
+  } else if (const auto* apply = std::get_if<recovery::OrderApply>(&send.order)) {
+    deliver(protocol::ApplyVote{.vote = apply->vote});
+  } else if (const auto* prepare = std::get_if<recovery::OrderPrepare>(&send.order)) {
+    deliver(protocol::Prepare{.plan = prepare->plan});
+  } else if (const auto* load = std::get_if<recovery::OrderLoad>(&send.order)) {
+    deliver(protocol::Load{.addresses = load->addresses});
+  } else if (std::holds_alternative<recovery::OrderGo>(send.order)) {
+    deliver(protocol::Go{.reported = observer_.steps_known()});
+  } else {
+    deliver(protocol::Hold{});
+  }
+}
+
+void Coordinator::send_to(const std::vector<recovery::PlanMember>& to, base::Epoch epoch,
+                          protocol::MessageType type, const rpc::Payload& payload) {
+  std::map<base::NodeId, protocol::ToWorkers> by_node;
+  for (const recovery::PlanMember& member : to)
+    by_node[member.node].targets.push_back({member.worker, member.incarnation});
+  for (auto& [id, message] : by_node) {
+    Session* session = nodes_[id].session;
+    if (session == nullptr) continue;
+    message.type = type;
+    message.payload = payload;
+    rpc::Stamp with = stamp();
+    with.epoch = epoch;
+    tell(*session, protocol::to_frame(message, with));
+  }
+}
+
+void Coordinator::hear(const protocol::WorkerMessage& message) {
+  const base::Status heard = hear_report(message);
+  if (!heard.is_ok()) {
+    LOG_WARNING("coordinator", "message refused", KV("worker", message.worker),
+                KV("type", static_cast<int>(message.type)), KV("why", heard.to_string()));
+  }
+}
+
+base::Status Coordinator::hear_report(const protocol::WorkerMessage& m) {
+  switch (m.type) {
+    case protocol::MessageType::kStateTold: {
+      ASSIGN_OR_RETURN(auto told, rpc::from_bytes<protocol::StateTold>(m.payload));
+      feed(recovery::StateTold{speaker(m), std::move(told.state)});
+      return base::Status::ok();
+    }
+    case protocol::MessageType::kVoteTold: {
+      ASSIGN_OR_RETURN(auto told, rpc::from_bytes<protocol::VoteTold>(m.payload));
+      feed(recovery::VoteTold{speaker(m), std::move(told.vote)});
+      return base::Status::ok();
+    }
+    case protocol::MessageType::kPrepared: {
+      ASSIGN_OR_RETURN(auto prepared, rpc::from_bytes<protocol::Prepared>(m.payload));
+      if (machine_.plan().has_value()) {
+        const auto rank = recovery::rank_of(*machine_.plan(), m.worker, m.incarnation);
+        if (rank.has_value()) observer_.on_prepared(*rank, prepared);
+      }
+      feed(recovery::Prepared{speaker(m), std::move(prepared.address)});
+      return base::Status::ok();
+    }
+    case protocol::MessageType::kLoaded: {
+      ASSIGN_OR_RETURN(auto loaded, rpc::from_bytes<protocol::Loaded>(m.payload));
+      feed(recovery::Loaded{speaker(m), {loaded.committed, std::move(loaded.tensors)}});
+      return base::Status::ok();
+    }
+    case protocol::MessageType::kStopped: {
+      ASSIGN_OR_RETURN(const auto stopped, rpc::from_bytes<protocol::Stopped>(m.payload));
+      feed(recovery::Stopped{
+          speaker(m), base::Status(static_cast<base::StatusCode>(stopped.code), stopped.text)});
+      return base::Status::ok();
+    }
+    case protocol::MessageType::kStepReport: {
+      ASSIGN_OR_RETURN(const auto report, rpc::from_bytes<protocol::StepReport>(m.payload));
+      on_step(speaker(m), report);
+      return base::Status::ok();
+    }
+    case protocol::MessageType::kEvaluationReport: {
+      ASSIGN_OR_RETURN(const auto report, rpc::from_bytes<protocol::EvaluationReport>(m.payload));
+      if (m.epoch == machine_.epoch()) observer_.on_evaluation(report);
+      return base::Status::ok();
+    }
+    case protocol::MessageType::kFinished: {
+      ASSIGN_OR_RETURN(const auto finished, rpc::from_bytes<protocol::Finished>(m.payload));
+      if (m.epoch == machine_.epoch() && machine_.is_member(m.worker, m.incarnation)) {
+        const auto rank = recovery::rank_of(*machine_.plan(), m.worker, m.incarnation);
+        observer_.on_finished(*rank, finished);
+      }
+      feed(recovery::MemberFinished{speaker(m), finished.step, finished.state_digest,
+                                    finished.params_digest});
+      return base::Status::ok();
+    }
+    default:
+      return base::data_loss("no worker sends this");
+  }
+}
+
+// Reports of an epoch that is over are still true: its steps were committed.
+void Coordinator::on_step(const recovery::Speaker& from, const protocol::StepReport& report) {
+  switch (observer_.on_step(report)) {
+    case StepNews::kNew:
+    case StepNews::kRepeated:
+      break;
+    case StepNews::kDiffers:
+      end(base::data_loss("step " + std::to_string(report.step.value()) +
+                          " was run again and gave other bits"));
+      return;
+    case StepNews::kGap: {
+      const base::Nanos now = clock_.now();
+      if (now < asked_at_ + kAskEvery || !machine_.plan().has_value()) break;
+      asked_at_ = now;
+      const protocol::AskReports ask{.reported = observer_.steps_known()};
+      send_to(machine_.plan()->members, machine_.epoch(), protocol::AskReports::kType,
+              rpc::to_bytes(ask));
+      break;
+    }
+  }
+  feed(recovery::StepSeen{from, report.step});
+}
+
+}  // namespace perdure::runtime::coordinator
