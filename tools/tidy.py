@@ -71,7 +71,7 @@ THIRD_PARTY = [
     ("toml++", r"toml\+\+/", ("base/config_toml.cc",)),
     ("xxHash", r"xxhash\.h", ("base/hash.cc", "kernels/")),
     ("OpenSSL", r"openssl/", ("runtime/rpc/handshake.cc",)),
-    ("RocksDB", r"rocksdb/", ("checkpoint/rocksdb_", "runtime/coordinator/rocksdb_")),
+    ("RocksDB", r"rocksdb/", ("checkpoint/rocksdb_", "runtime/journal_rocksdb/rocksdb_")),
     ("liburing", r"liburing\.h", ("checkpoint/uring_",)),
     ("CUDA", r"cuda(_\w+)?\.h|cublas\w*\.h", ("kernels/cuda/", "runtime/collective/nccl_", "bench/")),
     ("NCCL", r"nccl\.h", ("runtime/collective/nccl_", "runtime/transport/nccl_", "bench/")),
