@@ -62,7 +62,7 @@ BANNED = [
      ("base/posix_", "kernels/", "runtime/transport", "checkpoint/uring_", "checkpoint/rocksdb_",
       "checkpoint/pool_writer", "runtime/data/token_file_mmap.cc", "tests/") + REAL_WORLD),
     ("socket", r"(?<![\w.>:])(::)?(socket|accept4|socketpair)\s*\(\s*(AF|PF)_",
-     ("base/posix_", "runtime/transport", "chaos/process_") + REAL_WORLD),
+     ("base/posix_", "runtime/transport", "runtime/faults/unix_", "chaos/process_") + REAL_WORLD),
 ]
 
 # STYLE rule 14: include pattern -> who may.
@@ -79,7 +79,7 @@ THIRD_PARTY = [
     ("oneDNN", r"(oneapi/)?dnnl", ("kernels/", "bench/")),
 ]
 ASIO_USERS = ("base/task.", "base/waiter.", "base/asio_impl.cc", "base/posix_clock.", "runtime/transport",
-              "runtime/agent/child_process.", "chaos/sim_host.", "apps/", "bench/", "tests/")
+              "runtime/agent/child_process.", "runtime/faults/fault_server.", "chaos/sim_host.", "apps/", "bench/", "tests/")
 
 
 class Source:

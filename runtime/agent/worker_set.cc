@@ -174,7 +174,7 @@ void WorkerSet::tick() {
   const Nanos now = services_.clock.now();
   const Nanos lease = std::chrono::milliseconds(job_.lease_ms);
   // This process was stopped itself: what its workers said meanwhile has not been read.
-  const Nanos gap = ticked_last_ == Nanos(0) ? Nanos(0) : now - ticked_last_;
+  const Nanos gap = ticked_last_ < Nanos(0) ? Nanos(0) : now - ticked_last_;
   ticked_last_ = now;
   for (auto& [worker, slot] : slots_) {
     if (gap > lease / 2) slot.heard_last = std::min(now, slot.heard_last + gap);

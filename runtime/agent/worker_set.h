@@ -136,7 +136,7 @@ class WorkerSet {
   base::Incarnation node_incarnation_;
   protocol::WorkerJob job_;
   uint64_t start_count_ = 0;
-  base::Nanos ticked_last_{0};
+  base::Nanos ticked_last_{-1};
   bool is_leaving_ = false;
 };
 
