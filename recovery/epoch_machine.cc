@@ -198,6 +198,7 @@ void EpochMachine::check_rejoined() {
   explain(
       base::Event("epoch.rejoined").with("epoch", epoch_).with("members", plan_->members.size()));
   if (!loaded.empty()) send(std::move(loaded), OrderGo{});
+  send(plan_->members, OrderTellAgain{});
   consider_growth();
 }
 
@@ -251,7 +252,12 @@ void EpochMachine::on(const StateTold& event) {
   Member* member = find_current(event.from);
   if (member == nullptr) return;
   if (phase_ != Phase::kCollecting && phase_ != Phase::kResolving) {
-    ++stale_events_;
+    // Its agent fenced it: the lease was over for a while.
+    if (phase_ != Phase::kWaiting && is_member(event.from.worker, event.from.incarnation)) {
+      begin_change(name_of(event.from.worker) + " has left the epoch");
+    } else {
+      ++stale_events_;
+    }
     return;
   }
   member->state = event.state;

@@ -110,11 +110,13 @@ struct OrderLoad {
 };
 struct OrderGo {};
 struct OrderHold {};
+struct OrderTellAgain {};  // what was reported may not have been heard
 
 struct Send {
   std::vector<PlanMember> to;
   base::Epoch epoch;
-  std::variant<OrderFence, OrderVote, OrderApply, OrderPrepare, OrderLoad, OrderGo, OrderHold>
+  std::variant<OrderFence, OrderVote, OrderApply, OrderPrepare, OrderLoad, OrderGo, OrderHold,
+               OrderTellAgain>
       order;
 };
 

@@ -35,7 +35,7 @@ RULES = {
     "third-party": "each library has one file, or one folder, that includes it",
     "pragma-once": "every header has #pragma once",
     "capturing-coroutine": "a lambda with captures is no coroutine: its captures die before it does",
-    "aggregate-in-await": "g++ 12 destroys a braced {.a = ...} temporary inside co_await twice: name it",
+    "aggregate-in-await": "g++ 12 destroys a braced {.a = ...} value around or inside co_await twice: name it",
     "unbuilt-source": "every source is named in the CMakeLists.txt of its folder",
     "namespace": "the namespace is the folder: perdure::a::b",
 }
@@ -206,7 +206,8 @@ class Tidy:
             if re.search(r"\bco_(await|return|yield)\b", without_lambdas(body)):
                 line = code.count("\n", 0, match.start()) + 1
                 self.report(source, line, "capturing-coroutine", f"captures [{match.group(1).strip()}]")
-        for match in re.finditer(r"\bco_await\b[^;{]*\{\s*\.", code):
+        braced = r"\bco_await\b[^;{]*\{\s*\.|\{[^{};]*\.\w+ = co_await\b"
+        for match in re.finditer(braced, code):
             line = code.count("\n", 0, match.start()) + 1
             self.report(source, line, "aggregate-in-await", "give the braced value a name first")
 

@@ -69,13 +69,7 @@ base::Result<std::unique_ptr<runtime::agent::WorkerProcess>> SimCluster::Starter
         place.handle == nullptr)
       return;
     if (place.host->is_alive()) place.host->kill(Crash::kProcess);
-    if (place.host->incarnation() == 0) {
-      place.host->boot([cluster, worker](SimHost& host) {
-        return std::make_unique<WorkerHost>(*cluster, host, worker);
-      });
-    } else {
-      place.host->restart();
-    }
+    place.host->restart();
   });
   return std::unique_ptr<runtime::agent::WorkerProcess>(std::move(handle));
 }

@@ -9,8 +9,8 @@ constexpr size_t kGroupsKept = 8;  // of old epochs, for those who are still in 
 
 }  // namespace
 
-DataPlane::DataPlane(SimWorld& world, const DataPlaneOptions& options)
-    : world_(world), options_(options), random_(world.seed(), 11) {}
+DataPlane::DataPlane(SimWorld& world, uint64_t seed, const DataPlaneOptions& options)
+    : world_(world), options_(options), random_(seed, 11) {}
 
 base::Nanos DataPlane::draw(base::Nanos mean) {
   return base::Nanos(static_cast<int64_t>(random_.exponential(static_cast<double>(mean.count()))));

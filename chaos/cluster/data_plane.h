@@ -45,7 +45,8 @@ struct DataPlaneOptions {
 
 class DataPlane {
  public:
-  DataPlane(SimWorld& world, const DataPlaneOptions& options);
+  // Does not touch the world before it is used.
+  DataPlane(SimWorld& world, uint64_t seed, const DataPlaneOptions& options);
 
   // -- by engines
   void attach(FakeEngine& engine);

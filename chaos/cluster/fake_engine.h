@@ -39,7 +39,6 @@ class EngineObserver {
   virtual ~EngineObserver() = default;
   virtual void on_commit(const FakeEngine& engine, base::Step step, recovery::VoteId vote) = 0;
   virtual void on_go(const FakeEngine& engine) = 0;
-  virtual void at_point(std::string_view name) = 0;  // a named place, before it is passed
 };
 
 class FakeEngine final : public runtime::worker::EngineDriver {

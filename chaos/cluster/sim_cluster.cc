@@ -29,8 +29,8 @@ SimCluster::SimCluster(const ClusterOptions& options)
            .samples_per_step = options.micro_batches,
            .compute_mean = options.compute_mean},
       places_(std::make_unique<Places>(*this)),
-      world_({.seed = options.seed, .link = options.link}),
-      plane_(world_, options.data) {
+      plane_(world_, options.seed, options.data),
+      world_({.seed = options.seed, .link = options.link}) {
   ledger_.listen([this](const recovery::EpochPlan& plan) { check_active(plan); });
   coordinator_host_ = &world_.add_host("c");
   for (uint32_t n = 0; n < options.nodes; ++n) {
@@ -49,6 +49,13 @@ SimCluster::~SimCluster() { ending_ = true; }
 void SimCluster::start() {
   coordinator_host_->boot(
       [this](SimHost& host) { return std::make_unique<CoordinatorProcess>(*this, host); });
+  for (auto& [id, slot] : workers_) {
+    // An empty host until its agent starts something on it.
+    slot.host->boot([this, worker = id](SimHost& host) -> std::unique_ptr<SimProcess> {
+      if (!workers_.at(worker).start.has_value()) return nullptr;
+      return std::make_unique<WorkerHost>(*this, host, worker);
+    });
+  }
   for (const auto& [node, host] : agents_) {
     host->boot(
         [this, id = node](SimHost& h) { return std::make_unique<AgentProcess>(*this, h, id); });

@@ -36,7 +36,7 @@ struct ClusterOptions {
   int64_t layers = 6;  // blocks of the model
   base::Nanos compute_mean = std::chrono::milliseconds(50);
   uint32_t recoveries_max = 1000;  // the loop breaker has tests of its own
-  membership::LeaseOptions lease;
+  runtime::membership::LeaseOptions lease;
   LinkOptions link;
   DataPlaneOptions data;
 };
@@ -106,7 +106,7 @@ class SimCluster : private EngineObserver {
 
   void on_commit(const FakeEngine& engine, base::Step step, recovery::VoteId vote) override;
   void on_go(const FakeEngine& engine) override;
-  void at_point(std::string_view name) override;
+  void at_point(std::string_view name);
   void violate(const std::string& what);
   void check_active(const recovery::EpochPlan& plan);
   void end_process(SimHost& host, Crash crash);
@@ -139,8 +139,8 @@ class SimCluster : private EngineObserver {
   SimHost* coordinator_host_ = nullptr;
   bool ending_ = false;
   std::unique_ptr<Places> places_;
+  DataPlane plane_;  // outlives the world, whose hosts leave it when they die
   SimWorld world_;
-  DataPlane plane_;
 };
 
 }  // namespace perdure::chaos::cluster

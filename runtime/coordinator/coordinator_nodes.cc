@@ -84,7 +84,7 @@ base::Task<base::Status> Coordinator::welcome(Session& session, rpc::PeerIdentit
     const recovery::PlanMember entry{.incarnation = session.incarnation, .node = session.node};
     if (!record(RecordKind::kNode, rpc::to_bytes(entry)))
       co_return base::internal("the journal cannot be written");
-    lose_node(session.node, "replaced by a new process");
+    if (before.incarnation.value() != 0) lose_node(session.node, "replaced by a new process");
   }
   Node& node = nodes_[session.node];
   if (node.session != nullptr) {

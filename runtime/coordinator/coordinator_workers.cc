@@ -86,6 +86,11 @@ void Coordinator::carry_out(const recovery::Send& send) {
     deliver(protocol::Load{.addresses = load->addresses});
   } else if (std::holds_alternative<recovery::OrderGo>(send.order)) {
     deliver(protocol::Go{.reported = observer_.steps_known()});
+    // Rank 0 may be new, and know nothing of the last step of the epoch before.
+    if (observer_.steps_known() < machine_.plan()->resume.step)
+      deliver(protocol::AskReports{.reported = observer_.steps_known()});
+  } else if (std::holds_alternative<recovery::OrderTellAgain>(send.order)) {
+    deliver(protocol::AskReports{.reported = observer_.steps_known()});
   } else {
     deliver(protocol::Hold{});
   }

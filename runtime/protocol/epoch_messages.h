@@ -104,7 +104,7 @@ struct Go {
   }
 };
 
-// To rank 0 of a running epoch: tell again the steps after `reported`.
+// Tell again what is known of the steps after `reported`, and the end when it was reached.
 struct AskReports {
   static constexpr MessageType kType = MessageType::kAskReports;
   base::Step reported;

@@ -1,5 +1,7 @@
 #include "runtime/transport/ucx_fabric.h"
 
+#include <thread>
+
 #include "runtime/transport/ucx_loop.h"
 
 namespace perdure::runtime::transport {
@@ -24,7 +26,7 @@ class UcxFabric : public collective::MeshFabric {
   explicit UcxFabric(const UcxOptions& options) : options_(options), loop_(options) {}
   ~UcxFabric() override { loop_.stop(); }
 
-  base::Status start() { return loop_.start(); }
+  base::Status start(std::unique_ptr<UcxPort> port) { return loop_.start(std::move(port)); }
   base::Rank rank() const override { return options_.rank; }
   uint32_t ranks() const override { return options_.ranks; }
   std::vector<std::byte> address() const override { return loop_.address(); }
@@ -74,14 +76,56 @@ class UcxFabric : public collective::MeshFabric {
   UcxLoop loop_;
 };
 
-}  // namespace
+UcxPortOptions port_options(const UcxOptions& options) {
+  return {.transport = options.transport, .network_device = options.network_device};
+}
 
-base::Result<std::unique_ptr<collective::MeshFabric>> make_ucx_fabric(const UcxOptions& options) {
+base::Result<std::unique_ptr<collective::MeshFabric>> make_fabric(const UcxOptions& options,
+                                                                  std::unique_ptr<UcxPort> port) {
   CHECK_LT(options.rank.value(), options.ranks);
   CHECK_LT(options.ranks, 1u << 16);
   auto fabric = std::make_unique<UcxFabric>(options);
-  RETURN_IF_ERROR(fabric->start());
+  RETURN_IF_ERROR(fabric->start(std::move(port)));
   return std::unique_ptr<collective::MeshFabric>(std::move(fabric));
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<collective::MeshFabric>> make_ucx_fabric(const UcxOptions& options) {
+  ASSIGN_OR_RETURN(auto port, make_ucx_port(port_options(options)));
+  return make_fabric(options, std::move(port));
+}
+
+struct UcxFabricSource::Spare {
+  UcxPortOptions options;
+  base::Result<std::unique_ptr<UcxPort>> port = base::not_found("not made yet");
+  std::thread thread;  // joined before the port is touched
+  ~Spare() {
+    if (thread.joinable()) thread.join();
+  }
+};
+
+UcxFabricSource::UcxFabricSource() = default;
+UcxFabricSource::~UcxFabricSource() = default;
+
+void UcxFabricSource::get_ready(const UcxPortOptions& options) {
+  if (spare_ != nullptr && spare_->options == options) return;
+  spare_ = std::make_unique<Spare>();
+  spare_->options = options;
+  spare_->thread =
+      std::thread([spare = spare_.get()] { spare->port = make_ucx_port(spare->options); });
+}
+
+base::Result<std::unique_ptr<collective::MeshFabric>> UcxFabricSource::make(
+    const UcxOptions& options) {
+  if (spare_ == nullptr || !(spare_->options == port_options(options))) {
+    return make_ucx_fabric(options);
+  }
+  spare_->thread.join();
+  base::Result<std::unique_ptr<UcxPort>> port = std::move(spare_->port);
+  spare_.reset();
+  if (!port.is_ok()) return make_ucx_fabric(options);
+  return make_fabric(options, std::move(port).value());
 }
 
 }  // namespace perdure::runtime::transport

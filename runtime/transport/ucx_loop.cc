@@ -30,10 +30,10 @@ UcxLoop::UcxLoop(const UcxOptions& options)
 
 UcxLoop::~UcxLoop() { stop(); }
 
-base::Status UcxLoop::start() {
-  RETURN_IF_ERROR(make_worker());
+base::Status UcxLoop::start(std::unique_ptr<UcxPort> port) {
+  port_ = std::move(port);
   int event_fd = -1;
-  RETURN_IF_ERROR(ucx_status(ucp_worker_get_efd(worker_.get(), &event_fd), "UCX event fd"));
+  RETURN_IF_ERROR(ucx_status(ucp_worker_get_efd(worker(), &event_fd), "UCX event fd"));
   const int own = ::dup(event_fd);  // the descriptor closes its copy; UCX keeps its own
   const int wake = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (own < 0 || wake < 0) return base::resource_exhausted("no descriptor left for the UCX loop");
@@ -78,7 +78,7 @@ void UcxLoop::pump() {
   do {
     take_commands();
     if (!ended_) {
-      while (ucp_worker_progress(worker_.get()) != 0) {
+      while (ucp_worker_progress(worker()) != 0) {
       }
       handle_failed_peers();
     }
@@ -88,7 +88,7 @@ void UcxLoop::pump() {
       io_.stop();
       return;
     }
-  } while (!ended_ && ucp_worker_arm(worker_.get()) == UCS_ERR_BUSY);
+  } while (!ended_ && ucp_worker_arm(worker()) == UCS_ERR_BUSY);
 }
 
 void UcxLoop::take_commands() {
@@ -138,7 +138,7 @@ void UcxLoop::submit(Operation& operation) {
                                &param);
   } else {
     param.cb.recv = on_receive;
-    request = ucp_tag_recv_nbx(worker_.get(), operation.data, operation.size_bytes, operation.tag,
+    request = ucp_tag_recv_nbx(worker(), operation.data, operation.size_bytes, operation.tag,
                                ~uint64_t{0}, &param);
   }
   if (UCS_PTR_IS_ERR(request)) {
@@ -210,7 +210,7 @@ void UcxLoop::handle_failed_peers() {
     for (Operation& operation : operations_) {
       if (operation.kind == OperationKind::kReceive && operation.peer == peer &&
           operation.request != nullptr) {
-        ucp_request_cancel(worker_.get(), operation.request);
+        ucp_request_cancel(worker(), operation.request);
       }
     }
   }
@@ -224,7 +224,7 @@ void UcxLoop::finish_aborted() {
   ended_ = true;
   for (Operation& operation : operations_) {
     if (operation.request != nullptr && operation.kind == OperationKind::kReceive) {
-      ucp_request_cancel(worker_.get(), operation.request);
+      ucp_request_cancel(worker(), operation.request);
     }
   }
   close_endpoints();
@@ -255,7 +255,7 @@ void UcxLoop::close_endpoints() {
   for (void* request : closing) {
     while (ucp_request_check_status(request) == UCS_INPROGRESS &&
            std::chrono::steady_clock::now() < end) {
-      ucp_worker_progress(worker_.get());
+      ucp_worker_progress(worker());
     }
     ucp_request_free(request);
   }
@@ -272,7 +272,7 @@ base::Status UcxLoop::make_endpoint(uint32_t peer, const std::vector<std::byte>&
     params.err_handler.arg = this;
   }
   const std::string what = "connecting to rank " + std::to_string(peer);
-  return ucx_status(ucp_ep_create(worker_.get(), &params, &endpoints_[peer].handle), what);
+  return ucx_status(ucp_ep_create(worker(), &params, &endpoints_[peer].handle), what);
 }
 
 base::Status UcxLoop::make_endpoints(std::span<const std::vector<std::byte>> addresses,

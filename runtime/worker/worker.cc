@@ -49,10 +49,10 @@ void Worker::leave(base::Status why) {
 base::Task<base::Status> Worker::run() {
   base::Status status = co_await join();
   if (status.is_ok()) {
-    for (auto* loop :
-         {&Worker::receive_loop, &Worker::order_loop, &Worker::send_loop, &Worker::beat_loop}) {
-      CHECK(base::spawn(services_.executor, gate_, (this->*loop)()).is_ok());
-    }
+    CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, receive_loop()));
+    CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, order_loop()));
+    CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, send_loop()));
+    CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, beat_loop()));
     while (!end_.has_value()) co_await left_.wait();
     status = *end_;
   }
@@ -126,6 +126,7 @@ void Worker::take(rpc::Frame frame) {
   if (type_of(frame) == MessageType::kFence) {
     epoch_ = frame.stamp.epoch;
     rank_.reset();
+    finished_.reset();
     services_.engine.abort(base::aborted("epoch " + std::to_string(epoch_.value()) + " begins"));
   } else if (frame.stamp.epoch != epoch_) {
     LOG_WARNING("worker", "order of an epoch without a fence", KV("type", frame.type));
@@ -169,6 +170,7 @@ base::Task<void> Worker::carry_out(rpc::Frame order) {
     case MessageType::kAskReports: {
       const auto ask = protocol::from_frame<protocol::AskReports>(order);
       if (ask.is_ok()) tell_steps_after(ask->reported);
+      if (finished_.has_value()) tell(*finished_);
       break;
     }
     default:
@@ -178,7 +180,8 @@ base::Task<void> Worker::carry_out(rpc::Frame order) {
 
 base::Task<void> Worker::fence() {
   const base::Epoch epoch = epoch_;
-  const protocol::StateTold told{.state = co_await services_.engine.fence(epoch)};
+  protocol::StateTold told;
+  told.state = co_await services_.engine.fence(epoch);
   committed_ = told.state.committed.step;
   if (epoch == epoch_) tell(told);
 }
@@ -233,7 +236,7 @@ base::Task<void> Worker::load(const rpc::Frame& order) {
   const base::Epoch epoch = epoch_;
   const auto message = protocol::from_frame<protocol::Load>(order);
   if (!message.is_ok() || !rank_.has_value()) {
-    tell_stopped(message.is_ok() ? base::failed_precondition("load before prepare")
+    tell_stopped(message.is_ok() ? base::aborted("load before prepare")
                                  : message.status());
     co_return;
   }
@@ -249,13 +252,12 @@ base::Task<void> Worker::load(const rpc::Frame& order) {
 
 void Worker::go(const rpc::Frame& order) {
   const auto message = protocol::from_frame<protocol::Go>(order);
-  if (message.is_ok()) tell_steps_after(message->reported);
+  if (message.is_ok() && rank_ == base::Rank(0)) tell_steps_after(message->reported);
   const base::Status started = message.is_ok() ? services_.engine.go() : message.status();
   if (!started.is_ok()) tell_stopped(started);
 }
 
 void Worker::tell_steps_after(base::Step reported) {
-  if (rank_ != base::Rank(0)) return;
   for (const protocol::StepReport& report : services_.engine.reports(reported)) tell(report);
 }
 
@@ -274,7 +276,10 @@ void Worker::on_stopped(base::Status why, base::Step committed) {
   tell_stopped(why);
 }
 
-void Worker::on_finished(const protocol::Finished& finished) { tell(finished); }
+void Worker::on_finished(const protocol::Finished& finished) {
+  finished_ = finished;
+  tell(finished);
+}
 
 base::Task<void> Worker::send_loop() {
   while (true) {
@@ -301,7 +306,9 @@ base::Task<void> Worker::beat_loop() {
       leave(base::unavailable("orphaned: " + lease_->explain(now)));
     } else if (verdict == membership::LeaseVerdict::kFence && !fenced) {
       LOG_WARNING("worker", "leaves its epoch", KV("why", lease_->explain(now)));
-      services_.engine.abort(base::aborted("the agent is silent"));
+      const base::Status why = base::aborted("the agent is silent");
+      services_.engine.abort(why);
+      tell_stopped(why);
     }
     fenced = verdict != membership::LeaseVerdict::kHold;
     const base::Status woken = co_await left_.wait(services_.clock, now + beat_every_);

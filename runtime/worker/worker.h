@@ -93,6 +93,7 @@ class Worker : private EngineListener {
   base::Epoch epoch_;                // the newest that it was told of
   std::optional<base::Rank> rank_;   // in epoch_, once prepared
   base::Step committed_;
+  std::optional<protocol::Finished> finished_;  // in epoch_
 };
 
 }  // namespace perdure::runtime::worker

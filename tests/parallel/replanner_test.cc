@@ -272,6 +272,29 @@ TEST(ReplannerTest, ReplicasOfAStageSitOnDifferentNodes) {
   EXPECT_EQ(options[0].workers, (std::vector<WorkerId>{WorkerId(0), WorkerId(2)}));
 }
 
+// As evenly over the nodes as the replicas of a stage can be, for full nodes of any size.
+TEST(ReplannerTest, ReplicasAreSpreadOverTheNodes) {
+  for (uint32_t node_size = 1; node_size <= 8; ++node_size) {
+    for (uint32_t pipelines = 1; pipelines <= 9; ++pipelines) {
+      for (uint32_t stages = 1; stages <= 6; ++stages) {
+        if (pipelines * stages % node_size != 0) continue;
+        Job job(pipelines, stages, 32, node_size);
+        job.begin();
+        const uint32_t nodes = pipelines * stages / node_size;
+        std::map<std::pair<uint32_t, uint32_t>, uint32_t> replicas;  // by layer and node
+        for (uint32_t r = 0; r < pipelines * stages; ++r) {
+          const uint32_t node = job.input.old_workers[r].value() / node_size;
+          ++replicas[{job.input.old_layout.stage(Rank(r)).layer_begin, node}];
+        }
+        for (const auto& [place, count] : replicas) {
+          EXPECT_LE(count, (pipelines + nodes - 1) / nodes)
+              << node_size << ": " << pipelines << " x " << stages;
+        }
+      }
+    }
+  }
+}
+
 TEST(ReplannerTest, FewGrainsUseFewPipelines) {
   Job job(4, 1, 4);
   job.input.grain = 2;

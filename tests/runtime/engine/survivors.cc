@@ -10,15 +10,24 @@ namespace perdure::runtime::engine {
 thread_local uint32_t current_rank = ~0u;
 
 Survivors::Survivors(const TrainJob& job, uint32_t count) : job_(job), survivors_(count) {
-  for (Survivor& s : survivors_) {
-    s.device = kernels::select::make_device(job.device, {.threads = 1}).value();
-    s.memory = std::make_unique<RankMemory>(
-        StoreOptions{.model = parallel::make_model_spec(job.model).value(),
-                     .compute = job.batch.compute,
-                     .numerics = job.numerics,
-                     .seed = job.seed},
-        *s.device);
+  for (uint32_t i = 0; i < count; ++i) {
+    members_.push_back(i);
+    lose(i);
   }
+}
+
+void Survivors::lose(uint32_t worker) {
+  Survivor& s = survivors_[worker];
+  s.engine.reset();
+  s.fabric.reset();
+  s.memory.reset();
+  s.device = kernels::select::make_device(job_.device, {.threads = 1}).value();
+  s.memory = std::make_unique<RankMemory>(
+      StoreOptions{.model = parallel::make_model_spec(job_.model).value(),
+                   .compute = job_.batch.compute,
+                   .numerics = job_.numerics,
+                   .seed = job_.seed},
+      *s.device);
 }
 
 Survivors::~Survivors() {
@@ -31,7 +40,7 @@ void Survivors::run_epoch(uint32_t pipelines, uint32_t stages, uint32_t steps,
   job_.stages = stages;
   epoch_ = epoch_.next();
   ranks_ = pipelines * stages;
-  CHECK_LE(ranks_, survivors_.size());
+  CHECK_LE(ranks_, members_.size());
   for (Survivor& s : survivors_) {
     s.engine.reset();
     s.fabric.reset();
@@ -39,7 +48,7 @@ void Survivors::run_epoch(uint32_t pipelines, uint32_t stages, uint32_t steps,
   }
   hub_ = std::make_unique<collective::LocalSwitch>(ranks_);
   for (uint32_t r = 0; r < ranks_; ++r) {
-    survivors_[r].fabric = hub_->make_fabric(base::Rank(r));
+    rank(r).fabric = hub_->make_fabric(base::Rank(r));
   }
   std::vector<std::thread> threads;
   for (uint32_t r = 0; r < ranks_; ++r) {
@@ -51,9 +60,9 @@ void Survivors::run_epoch(uint32_t pipelines, uint32_t stages, uint32_t steps,
   for (std::thread& thread : threads) thread.join();
 }
 
-void Survivors::run_rank(uint32_t rank, uint32_t steps, const Before& before) {
-  Survivor& s = survivors_[rank];
-  EngineOptions options = engine_options(job_, base::Rank(rank));
+void Survivors::run_rank(uint32_t r, uint32_t steps, const Before& before) {
+  Survivor& s = rank(r);
+  EngineOptions options = engine_options(job_, base::Rank(r));
   options.epoch = epoch_;
   TensorStore& store = s.memory->tensors;
   const auto needed = options.layout.tensors(options.model, options.rank);
@@ -78,19 +87,19 @@ void Survivors::run_rank(uint32_t rank, uint32_t steps, const Before& before) {
 uint32_t Survivors::settle() {
   uint32_t best = 0;
   for (uint32_t r = 0; r < ranks_; ++r) {
-    if (survivors_[r].engine->step() > survivors_[best].engine->step()) best = r;
+    if (rank(r).engine->step() > rank(best).engine->step()) best = r;
   }
-  const base::Step newest = survivors_[best].engine->step();
-  const CommittedVote vote = survivors_[best].engine->last_vote();
+  const base::Step newest = rank(best).engine->step();
+  const CommittedVote vote = rank(best).engine->last_vote();
   uint32_t applied = 0;
   for (uint32_t r = 0; r < ranks_; ++r) {
-    StepEngine& engine = *survivors_[r].engine;
+    StepEngine& engine = *rank(r).engine;
     if (engine.step() == newest) continue;
     EXPECT_EQ(engine.step().next(), newest) << "a rank is more than one step behind";
     EXPECT_EQ(engine.pending_attempt(), vote.attempt) << "rank " << r;
     const auto result = engine.apply_vote(vote.attempt, vote.words, job_.learning_rate);
     EXPECT_OK(result);
-    if (result.is_ok()) survivors_[r].results.push_back(result.value());
+    if (result.is_ok()) rank(r).results.push_back(result.value());
     ++applied;
   }
   return applied;

@@ -31,7 +31,9 @@ class Survivors {
   Survivors(const TrainJob& job, uint32_t count);
   ~Survivors();
 
-  // A new epoch of pipelines x stages over the first workers, which hold what they need (at step 0:
+  // Which workers are the ranks of the next epochs, by rank. At first all, in order.
+  void set_members(std::vector<uint32_t> workers) { members_ = std::move(workers); }
+  // A new epoch of pipelines x stages over the first members, which hold what they need (at step 0:
   // made from the seed). Each rank runs `before` (a transfer), then steps until `steps` are
   // committed or an error ends it.
   using Before = std::function<base::Status(Survivor&, const EngineOptions&)>;
@@ -39,7 +41,9 @@ class Survivors {
   // The commit rule: what one has, the others get. Returns how many had to apply it.
   uint32_t settle();
 
-  Survivor& at(uint32_t rank) { return survivors_[rank]; }
+  Survivor& at(uint32_t worker) { return survivors_[worker]; }
+  Survivor& rank(uint32_t rank) { return survivors_[members_[rank]]; }
+  void lose(uint32_t worker);  // and put a fresh one in its place
   size_t size() const { return survivors_.size(); }
   base::Epoch epoch() const { return epoch_; }
   const TrainJob& job() const { return job_; }
@@ -47,11 +51,12 @@ class Survivors {
   std::map<uint64_t, uint64_t> digests() const;
 
  private:
-  void run_rank(uint32_t rank, uint32_t steps, const Before& before);
+  void run_rank(uint32_t r, uint32_t steps, const Before& before);
 
   TrainJob job_;
   base::Epoch epoch_;
-  uint32_t ranks_ = 0;
+  uint32_t ranks_ = 0;  // of the newest epoch: the first members
+  std::vector<uint32_t> members_;
   std::unique_ptr<collective::LocalSwitch> hub_;
   std::vector<Survivor> survivors_;
 };

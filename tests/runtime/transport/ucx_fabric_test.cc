@@ -80,6 +80,30 @@ TEST(UcxFabricTest, CloseEndsOpenOperationsAndMayBeCalledTwice) {
   EXPECT_THAT(fabric.wait(ticket, Timeout(1000)), StatusIs(base::StatusCode::kCancelled));
 }
 
+TEST(UcxFabricTest, AFabricFromAPortMadeAheadIsLikeAnyOther) {
+  transport::UcxFabricSource ahead;
+  const transport::UcxPortOptions port;
+  ahead.get_ready(port);
+  ahead.get_ready(port);
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {  // the last without a spare
+    auto first = ahead.make({.rank = base::Rank(0), .ranks = 2, .epoch = base::Epoch(epoch)});
+    auto second = make_ucx_fabric({.rank = base::Rank(1), .ranks = 2, .epoch = base::Epoch(epoch)});
+    ASSERT_OK(first);
+    ASSERT_OK(second);
+    const std::vector<std::vector<std::byte>> addresses = {(*first)->address(),
+                                                           (*second)->address()};
+    std::thread other([&] { EXPECT_OK((*second)->connect(addresses, Timeout(20000))); });
+    EXPECT_OK((*first)->connect(addresses, Timeout(20000)));
+    other.join();
+    if (epoch == 1) ahead.get_ready(port);
+  }
+  ahead.get_ready({.network_device = "nosuchdevice"});
+  EXPECT_FALSE(
+      ahead.make({.rank = base::Rank(0), .ranks = 1, .network_device = "nosuchdevice"}).is_ok());
+  ahead.get_ready({.transport = UcxTransport::kShm});
+  EXPECT_OK(ahead.make({.rank = base::Rank(0), .ranks = 1})) << "a spare of another kind stays";
+}
+
 TEST(UcxFabricTest, AWrongAddressIsRefused) {
   auto fabric =
       make_ucx_fabric({.rank = base::Rank(0), .ranks = 2, .network_device = "nosuchdevice"});
