@@ -75,7 +75,7 @@ Task<Status> Agent::run() {
 }
 
 void Agent::stop(Status why) {
-  dismiss_.reset();
+  if (outcome_.has_value()) return;  // its workers are leaving
   workers_.kill_all();
   finish(std::move(why));
 }

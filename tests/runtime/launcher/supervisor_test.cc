@@ -116,8 +116,12 @@ TEST_F(SupervisorTest, WhatDoesNotLeaveIsKilledWithItsNode) {
   int worker = 0;
   std::ifstream(folder_ + "/worker") >> worker;
   ASSERT_GT(worker, 0);
-  std::string pid, name, state;
-  std::ifstream("/proc/" + std::to_string(worker) + "/stat") >> pid >> name >> state;
+  std::string state = "R";
+  for (int tries = 0; tries < 10000 && state != "Z" && !state.empty(); ++tries) {
+    std::string pid, name;
+    state.clear();
+    std::ifstream("/proc/" + std::to_string(worker) + "/stat") >> pid >> name >> state;
+  }
   EXPECT_TRUE(state.empty() || state == "Z") << state;
 }
 
