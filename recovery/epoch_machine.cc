@@ -253,6 +253,8 @@ void EpochMachine::on(const StateTold& event) {
   if (member == nullptr) return;
   if (phase_ != Phase::kCollecting && phase_ != Phase::kResolving) {
     // Its agent fenced it: the lease was over for a while.
+    member->does = MemberDoes::kNothing;
+    if (phase_ == Phase::kRejoining || phase_ == Phase::kGathering) return;
     if (phase_ != Phase::kWaiting && is_member(event.from.worker, event.from.incarnation)) {
       begin_change(name_of(event.from.worker) + " has left the epoch");
     } else {
@@ -272,8 +274,10 @@ void EpochMachine::on(const StateTold& event) {
 void EpochMachine::on(const Stopped& event) {
   Member* member = find_current(event.from);
   if (member == nullptr || !is_member(event.from.worker, event.from.incarnation)) return;
-  if (phase_ == Phase::kCollecting || phase_ == Phase::kWaiting) return;
   member->does = MemberDoes::kNothing;
+  // Collecting: it is fenced anyway. Rejoining: seen when all are accounted for.
+  if (phase_ == Phase::kCollecting || phase_ == Phase::kWaiting || phase_ == Phase::kRejoining)
+    return;
   const std::string who = name_of(event.from.worker);
   if (event.why.is_ok()) {
     begin_change(change_why_.empty() ? who + " holds" : change_why_);

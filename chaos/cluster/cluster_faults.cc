@@ -123,7 +123,7 @@ bool SimCluster::is_coordinator_up() const { return coordinator_host_->is_alive(
 
 bool SimCluster::survives_without(const std::set<base::WorkerId>& lost) const {
   const uint64_t newest = newest_commit_.value();
-  if (newest == 0) return true;  // step 0 can be made from the seed
+  if (newest_active_.value() == 0) return true;  // step 0 can be made from the seed
   // Every tensor at the newest step that can still be reached by those who can be heard: they are
   // there, or their vote is pending and somebody who is there can give it.
   std::vector<const FakeEngine*> engines;

@@ -75,7 +75,7 @@ void Coordinator::carry_out(const recovery::Send& send) {
     send_to(send.to, send.epoch, std::decay_t<decltype(message)>::kType, rpc::to_bytes(message));
   };
   if (const auto* fence = std::get_if<recovery::OrderFence>(&send.order)) {
-    deliver(protocol::Fence{.why = fence->why});
+    deliver(protocol::Fence{.why = fence->why, .reported = observer_.steps_known()});
   } else if (std::holds_alternative<recovery::OrderVote>(send.order)) {
     deliver(protocol::AskVote{});
   } else if (const auto* apply = std::get_if<recovery::OrderApply>(&send.order)) {
@@ -124,6 +124,7 @@ base::Status Coordinator::hear_report(const protocol::WorkerMessage& m) {
   switch (m.type) {
     case protocol::MessageType::kStateTold: {
       ASSIGN_OR_RETURN(auto told, rpc::from_bytes<protocol::StateTold>(m.payload));
+      for (const protocol::StepReport& report : told.reports) on_step(speaker(m), report);
       feed(recovery::StateTold{speaker(m), std::move(told.state)});
       return base::Status::ok();
     }
