@@ -85,6 +85,11 @@ base::Result<std::vector<parallel::ReplanOption>> EpochMachine::options_for(
 
 void EpochMachine::decide(const Resolution& resolution) {
   enter("decide");
+  if (members_.empty() && !last_active_.has_value() && committed_.value() == 0) {
+    phase_ = Phase::kGathering;  // nothing is lost: the job has not begun
+    phase_end_ = now_ + options_.join_timeout;
+    return;
+  }
   if (members_.empty()) {
     on_state_missing(base::unavailable("no worker is left"));
     return;
