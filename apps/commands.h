@@ -22,6 +22,7 @@ void add_data_command(CLI::App& app, Action& action);
 void add_status_command(CLI::App& app, Action& action);
 void add_train_command(CLI::App& app, Action& action);
 void add_worker_command(CLI::App& app, Action& action);
+void add_simulate_command(CLI::App& app, Action& action);
 void add_keys_command(CLI::App& app, Action& action);
 
 // Prints "perdure: <text>" and gives the exit code that the status stands for.

@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   add_train_command(app, action);
   add_data_command(app, action);
   add_keys_command(app, action);
+  add_simulate_command(app, action);
   add_status_command(app, action);
   add_agent_command(app, action);
   add_coordinator_command(app, action);

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "runtime/coordinator/coordinator.h"
+#include "runtime/coordinator/journal_records.h"
 
 namespace perdure::runtime::coordinator {
 namespace {
@@ -79,9 +80,9 @@ base::Task<base::Status> Coordinator::welcome(Session& session, rpc::PeerIdentit
                                           ? table_.nodes().at(session.node)
                                           : membership::NodeInfo{};
   CO_ASSIGN_OR_RETURN(session.incarnation,
-                      table_.join(session.node, peer.incarnation, clock_.now()));
+                      table_.join({session.node, peer.incarnation, join.born}, clock_.now()));
   if (session.incarnation != before.incarnation) {
-    const recovery::PlanMember entry{.incarnation = session.incarnation, .node = session.node};
+    const NodeRecord entry{session.node, session.incarnation, join.born};
     if (!record(RecordKind::kNode, rpc::to_bytes(entry)))
       co_return base::internal("the journal cannot be written");
     if (before.incarnation.value() != 0) lose_node(session.node, "replaced by a new process");

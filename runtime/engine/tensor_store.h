@@ -114,7 +114,7 @@ class TensorStore {
   using Tensors = std::map<base::TensorId, StoredTensor>;  // addresses stay
   StoredTensor carve(base::TensorId id, std::span<std::byte> block) const;
   size_t block_bytes(base::TensorId id) const;
-  base::Status initialise(StoredTensor& tensor);
+  base::Status initialise(StoredTensor& tensor, const std::atomic<bool>* leave);
   void drop(Tensors& from, base::TensorId id);
 
   const StoreOptions options_;

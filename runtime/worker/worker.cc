@@ -236,8 +236,7 @@ base::Task<void> Worker::load(const rpc::Frame& order) {
   const base::Epoch epoch = epoch_;
   const auto message = protocol::from_frame<protocol::Load>(order);
   if (!message.is_ok() || !rank_.has_value()) {
-    tell_stopped(message.is_ok() ? base::aborted("load before prepare")
-                                 : message.status());
+    tell_stopped(message.is_ok() ? base::aborted("load before prepare") : message.status());
     co_return;
   }
   const auto loaded = co_await services_.engine.load(message->addresses);
