@@ -4,9 +4,9 @@
 
 #include "apps/commands.h"
 #include "apps/process_setup.h"
-#include "apps/status_table.h"
 #include "base/posix_files.h"
 #include "runtime/launcher/run_folder.h"
+#include "runtime/launcher/status_table.h"
 #include "runtime/protocol/node_messages.h"
 #include "runtime/rpc/handshake.h"
 #include "runtime/transport_tcp/tcp_network.h"
@@ -74,7 +74,7 @@ int status(const StatusArguments& arguments) {
     std::printf("%s\n", told->c_str());
     return kExitDone;
   }
-  const auto table = status_table(*told);
+  const auto table = runtime::launcher::status_table(*told);
   if (!table.is_ok()) return report_error(table.status());
   std::fputs(table->c_str(), stdout);
   return kExitDone;

@@ -88,7 +88,7 @@ std::optional<JobEnd> Supervisor::judge() {
   }
   if (!any_agent_runs() && !(options_.may_come_back && options_.may_come_back())) {
     // The coordinator dismisses its agents before it ends itself.
-    if (std::all_of(agents_.begin(), agents_.end(), [](const auto& entry) {
+    if (std::any_of(agents_.begin(), agents_.end(), [](const auto& entry) {
           return entry.second.exit.has_value() && is_verdict(*entry.second.exit);
         })) {
       return std::nullopt;

@@ -134,6 +134,13 @@ TEST_F(SupervisorTest, WithoutNodesThereIsNoJob) {
   EXPECT_THAT(end.why, HasSubstr("no node is left: the last ended by signal 9"));
 }
 
+TEST_F(SupervisorTest, ADismissedNodeBesideADeadOneIsTheCoordinatorsAffair) {
+  coordinator("until [ -e $D/left ]; do :; done; i=0; while [ $i -lt 300 ]; do i=$((i+1)); done");
+  agents(2, "[ $1 = 0 ] && kill -9 $$; touch $D/left; exit 0");
+  ASSERT_OK_AND_ASSIGN(const JobEnd end, run());
+  EXPECT_EQ(end.exit_code, kJobDone) << end.why;
+}
+
 base::Task<void> bring_back(Supervisor& supervisor, base::Clock& clock, std::string folder) {
   base::PosixFiles files;
   for (int tries = 0; tries < 500; ++tries) {

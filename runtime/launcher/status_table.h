@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 
-namespace perdure::apps {
+namespace perdure::runtime::launcher {
 
 // kDataLoss: no JSON object.
 base::Result<std::string> status_table(const std::string& json);
 
-}  // namespace perdure::apps
+}  // namespace perdure::runtime::launcher

@@ -1,11 +1,11 @@
-#include "apps/status_table.h"
+#include "runtime/launcher/status_table.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-namespace perdure::apps {
+namespace perdure::runtime::launcher {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -114,4 +114,4 @@ base::Result<std::string> status_table(const std::string& text) {
   return aligned(plain, "") + tables;
 }
 
-}  // namespace perdure::apps
+}  // namespace perdure::runtime::launcher
