@@ -197,6 +197,49 @@ TEST(ThreadedEngineTest, ALostPeerStopsTheOthersAsUnavailable) {
   expect_finished(team, {0, 1, 2, 3});
 }
 
+TEST(ThreadedEngineTest, SkippedStepsInARowAreCountedAcrossEpochs) {
+  std::string job = kJob;
+  job.replace(job.find("steps = 8"), 9, "steps = 100");
+  // Matrices grow a hundredfold in each step, until gradients are not finite.
+  job += "[optimizer]\nlr = 10\nweight_decay = 10\n";
+  const auto refused = StatusIs(StatusCode::kDataLoss, HasSubstr("not finite"));
+  EngineTeam one(job, 1);
+  one.change(1, 1, {0});
+  one.run_until([&] { return one.at(0).stopped || one.at(0).finished; });
+  ASSERT_TRUE(one.at(0).stopped.has_value());
+  ASSERT_THAT(*one.at(0).stopped, refused);
+
+  EngineTeam team(job, 2);
+  Halt halt(engine::kStepCompute, one.at(0).stopped_at.value() - 4);
+  {
+    const base::ScopedFaultHandler armed(halt);
+    team.change(2, 1, {0, 1});
+    halt.await(2);
+    team.at(0).engine->hold();
+    halt.release();
+    team.run_until([&] { return team.at(0).stopped && team.at(1).stopped; });
+  }
+  EXPECT_OK(*team.at(0).stopped);
+  team.change(1, 2, {1, 0});
+  EXPECT_EQ(team.at(0).engine->state().committed.skipped_in_a_row, 6u);
+  for (uint32_t w = 0; w < 2; ++w) {
+    team.run_until([&] { return team.at(w).stopped.has_value(); });
+    EXPECT_THAT(*team.at(w).stopped, refused);
+    EXPECT_EQ(team.at(w).stopped_at, one.at(0).stopped_at);
+  }
+}
+
+TEST(ThreadedEngineTest, TellsHowManyPagesItsStepsFaulted) {
+  std::string job = kJob;
+  job.replace(job.find("steps = 8"), 9, "steps = 200");
+  EngineTeam team(job, 1);
+  team.at(0).steps.reserve(1000);
+  team.change(1, 1, {0});
+  team.run_until([&] { return team.at(0).finished.has_value(); });
+  std::printf("page faults in 198 steps, test code included: %llu\n",
+              static_cast<unsigned long long>(team.at(0).finished->faults_after_warmup));
+}
+
 TEST(ThreadedEngineTest, AFenceEndsALoadThatWaitsForItsSource) {
   EngineTeam team(kJob, 2);
   team.change(1, 1, {0});
