@@ -270,6 +270,34 @@ TEST(ThreadedEngineTest, AFenceEndsALoadThatWaitsForItsSource) {
   EXPECT_EQ(waits.state().has_state, 0);
 }
 
+TEST(ThreadedEngineTest, WhatArrivedWholeCountsAsHeldInTheNextEpoch) {
+  EngineTeam team(kJob, 2);
+  team.change(1, 1, {0});
+  run_until_step(team, 0, 2);
+  auto held = team.settle({0, 1});
+  const recovery::EpochPlan broken = team.plan(2, 1, {0, 1}, held);
+  class Flip final : public base::FaultHandler {
+   public:
+    base::Status at_fault_point(std::string_view name, base::MutableByteSpan bytes) override {
+      if (name == kEpochChunk && ++chunks_ == 12) bytes[0] ^= std::byte{1};
+      return base::Status::ok();
+    }
+    int chunks_ = 0;  // only rank 0 sends
+  } flip;
+  {
+    const base::ScopedFaultHandler armed(flip);
+    EXPECT_THAT(team.load(broken, {0, 1})[1].status(),
+                StatusIs(StatusCode::kDataLoss, HasSubstr("from rank 0")));
+  }
+  held = team.settle({0, 1});
+  EXPECT_EQ(held[1].committed, held[0].committed);
+  EXPECT_EQ(held[1].tensors.size(), 11u);
+  EXPECT_EQ(held[1].vote, recovery::VoteId{}) << "the state came otherwise";
+  EXPECT_EQ(team.plan(2, 1, {0, 1}, held).moves.size(), broken.moves.size() - 11);
+  team.change(2, 1, {0, 1});
+  expect_finished(team, {0, 1});
+}
+
 TEST(ThreadedEngineTest, AFailedGateLeavesTheStateForTheNextEpoch) {
   EngineTeam team(kJob, 2);
   team.change(2, 1, {0, 1});
