@@ -3,6 +3,7 @@
 #include "base/fault_point.h"
 #include "parallel/sample_mark.h"
 #include "runtime/engine/step_phases.h"
+#include "runtime/transport/ucx_fabric.h"
 #include "runtime/worker/epoch_phases.h"
 #include "tests/runtime/worker/engine_team.h"
 
@@ -195,6 +196,45 @@ TEST(ThreadedEngineTest, ALostPeerStopsTheOthersAsUnavailable) {
   EXPECT_FALSE(team.at(1).stopped.has_value()) << "who asked for it is not told";
   team.change(2, 2, {1, 0, 3, 2});
   expect_finished(team, {0, 1, 2, 3});
+}
+
+class UcxMaker final : public FabricMaker {
+ public:
+  base::Result<std::unique_ptr<collective::MeshFabric>> make(
+      const FabricRequest& request) override {
+    return source_.make({.rank = request.rank,
+                         .ranks = request.ranks,
+                         .epoch = request.epoch,
+                         .network_device = request.network_device});
+  }
+  void get_ready(const FabricRequest& request) override {
+    source_.get_ready({.network_device = request.network_device});
+  }
+
+ private:
+  transport::UcxFabricSource source_;
+};
+
+TEST(ThreadedEngineTest, GoesThroughEpochsOverUcx) {
+  EngineTeam team(kJob, 4, [] { return std::make_unique<UcxMaker>(); });
+  for (const std::string_view phase : {engine::kStepCompute, engine::kStepVote}) {
+    Halt halt(phase, phase == engine::kStepVote ? 5 : 3);
+    const base::ScopedFaultHandler armed(halt);
+    team.change(2, 2, {3, 1, 2, 0});
+    halt.await(2);
+    team.at(1).engine->abort(base::aborted("struck"));
+    halt.release();
+    for (const uint32_t w : {0u, 2u, 3u}) {
+      team.run_until([&] { return team.at(w).stopped.has_value(); });
+      EXPECT_THAT(*team.at(w).stopped, StatusIs(StatusCode::kUnavailable));
+    }
+  }
+  team.settle({0, 1, 2, 3});
+  team.lose(1);
+  team.change(1, 3, {2, 1, 0});
+  team.run_until([&] { return team.at(1).finished || team.at(1).stopped; });
+  team.change(3, 1, {0, 1, 2});
+  expect_finished(team, {0, 1, 2});
 }
 
 TEST(ThreadedEngineTest, SkippedStepsInARowAreCountedAcrossEpochs) {
