@@ -338,6 +338,21 @@ TEST(ThreadedEngineTest, WhatArrivedWholeCountsAsHeldInTheNextEpoch) {
   expect_finished(team, {0, 1});
 }
 
+TEST(ThreadedEngineTest, APlanFromTheSeedBeginsAgainWhateverIsHeld) {
+  EngineTeam team(kJob, 1);
+  team.change(1, 1, {0});
+  run_until_step(team, 0, 3);
+  team.settle({0});
+  const auto loaded = team.load(team.plan(1, 1, {0}, {{}}), {0});
+  ASSERT_OK(loaded[0]);
+  EXPECT_EQ(loaded[0].value().committed, recovery::CommittedState{});
+  EXPECT_TRUE(team.at(0).engine->reports(base::Step(0)).empty());
+  team.at(0).finished.reset();
+  ASSERT_OK(team.at(0).engine->go());
+  expect_finished(team, {0});
+  EXPECT_EQ(team.at(0).engine->reports(base::Step(0)).size(), kSteps);
+}
+
 TEST(ThreadedEngineTest, AFailedGateLeavesTheStateForTheNextEpoch) {
   EngineTeam team(kJob, 2);
   team.change(2, 1, {0, 1});
@@ -466,6 +481,14 @@ TEST(ReportRingTest, KeepsTheNewestAndNoStepTwice) {
   EXPECT_EQ(all.front().step, base::Step(3));
   EXPECT_EQ(all.back().step, base::Step(6));
   EXPECT_EQ(ring.value().after(base::Step(5)).size(), 1u);
+  ring.value().truncate(base::Step(4));
+  ring.value().add({.step = base::Step(5), .loss = 2.0});
+  EXPECT_EQ(ring.value().after(base::Step(0)).size(), 3u);
+  EXPECT_EQ(ring.value().after(base::Step(4)).front().loss, 2.0);
+  ring.value().truncate(base::Step(0));
+  EXPECT_TRUE(ring.value().after(base::Step(0)).empty());
+  ring.value().add({.step = base::Step(1)});
+  EXPECT_EQ(ring.value().after(base::Step(0)).size(), 1u);
 }
 
 }  // namespace
