@@ -373,6 +373,10 @@ TEST(ThreadedEngineTest, AFailedGateLeavesTheStateForTheNextEpoch) {
   EXPECT_THAT(team.at(0).engine->go(), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_EQ(team.at(0).engine->state().tensors, held[0].tensors) << "nothing was dropped";
   team.change(1, 2, {1, 0});
+  for (uint32_t w = 0; w < 2; ++w) {
+    team.run_until([&] { return team.at(w).finished.has_value(); });
+    EXPECT_LT(team.at(w).engine->state().tensors.size(), held[0].tensors.size()) << "now it is";
+  }
   expect_finished(team, {0, 1});
 }
 
