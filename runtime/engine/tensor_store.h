@@ -79,6 +79,7 @@ class TensorStore {
   bool has_state() const { return whole_ && !held_.empty(); }
   bool holds(base::TensorId id) const { return held_.contains(id); }
   StoredTensor& held(base::TensorId id);
+  size_t held_count() const { return held_.size(); }
   std::vector<TensorDigest> digests() const;  // of what is held, ascending; computes nothing
   const CommittedScalars& committed() const { return committed_; }
   const CommittedVote& vote() const { return vote_; }
