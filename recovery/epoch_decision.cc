@@ -24,13 +24,14 @@ void EpochMachine::resolve_and_decide() {
   if (!resolution.behind.empty() && phase_ == Phase::kCollecting) {
     phase_ = Phase::kResolving;
     phase_end_ = now_ + options_.phase_timeout;
-    waiting_ = {resolution.behind.begin(), resolution.behind.end()};
+    asked_ = resolution.asked;  // those behind wait for it: it is late, not they
+    waiting_ = {*asked_};
     explain(base::Event("epoch.roll_forward")
                 .with("epoch", epoch_)
                 .with("step", resolution.committed.step)
                 .with("behind", resolution.behind.size())
                 .with("vote_of", *resolution.asked));
-    send({members_.at(*resolution.asked).id}, OrderVote{});
+    send({members_.at(*asked_).id}, OrderVote{});
     return;
   }
   decide(resolution);  // who is still behind after the vote was given has nothing of use
@@ -38,12 +39,18 @@ void EpochMachine::resolve_and_decide() {
 
 void EpochMachine::on(const VoteTold& event) {
   if (find_current(event.from) == nullptr || phase_ != Phase::kResolving) return;
+  if (asked_ != event.from.worker) return;
   std::vector<PlanMember> behind;
-  for (const base::WorkerId worker : waiting_) {
-    const Member& member = members_.at(worker);
-    if (member.state.has_value() && member.state->pending == event.vote.id)
+  for (const auto& [worker, member] : members_) {
+    if (member.state.has_value() && member.state->pending.epoch.value() != 0 &&
+        member.state->pending == event.vote.id)
       behind.push_back(member.id);
   }
+  if (behind.empty()) return;  // not what it was asked for
+  asked_.reset();
+  phase_end_ = now_ + options_.phase_timeout;
+  waiting_.clear();
+  for (const PlanMember& member : behind) waiting_.insert(member.worker);
   send(std::move(behind), OrderApply{event.vote});
 }
 

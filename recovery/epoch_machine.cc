@@ -223,6 +223,7 @@ void EpochMachine::begin_change(const std::string& why) {
   epoch_ = epoch_.next();
   plan_.reset();
   before_.reset();
+  asked_.reset();
   change_why_ = why;
   grow_at_ = base::kNoDeadline;
   phase_ = Phase::kCollecting;
@@ -263,6 +264,7 @@ void EpochMachine::on(const StateTold& event) {
     return;
   }
   member->state = event.state;
+  if (asked_.has_value()) return;  // first the vote
   if (waiting_.erase(event.from.worker) == 0 || !waiting_.empty()) return;
   if (phase_ == Phase::kCollecting) {
     on_collected();

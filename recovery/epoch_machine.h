@@ -128,13 +128,14 @@ class EpochMachine {
   base::Epoch epoch_;
   std::optional<EpochPlan> plan_;
   std::optional<EpochPlan> last_active_;
-  double step_seconds_ = 0.0;          // predicted, of plan_
-  std::set<base::WorkerId> waiting_;   // whose answer this phase needs
-  std::optional<HeldDigests> before_;  // the state that the plan must keep
-  base::Step committed_;               // newest known
-  uint32_t fruitless_ = 0;             // recoveries since the last committed step
-  uint32_t attempts_ = 0;              // changes begun since the last active epoch
-  bool planned_ = false;               // this change was not forced by a failure
+  double step_seconds_ = 0.0;            // predicted, of plan_
+  std::set<base::WorkerId> waiting_;     // whose answer this phase needs
+  std::optional<base::WorkerId> asked_;  // for the vote that others lack
+  std::optional<HeldDigests> before_;    // the state that the plan must keep
+  base::Step committed_;                 // newest known
+  uint32_t fruitless_ = 0;               // recoveries since the last committed step
+  uint32_t attempts_ = 0;                // changes begun since the last active epoch
+  bool planned_ = false;                 // this change was not forced by a failure
   std::string change_why_;
   base::Nanos phase_end_ = base::kNoDeadline;
   base::Nanos grow_at_ = base::kNoDeadline;
