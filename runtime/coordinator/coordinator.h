@@ -91,6 +91,7 @@ class Coordinator {
   base::Task<base::Status> follow(Session& session);
   base::Task<void> send_loop(std::shared_ptr<Session> session);
   base::Status handle(Session& session, const rpc::Frame& frame);
+  bool is_home(base::NodeId node, base::WorkerId worker) const;
   void worker_up(base::NodeId node, const protocol::WorkerInfo& info);
   void worker_down(base::NodeId node, const protocol::WorkerDown& down);
   void lose_node(base::NodeId node, const std::string& why);

@@ -163,7 +163,7 @@ base::Status Coordinator::handle(Session& session, const rpc::Frame& frame) {
                        protocol::from_frame<protocol::FromWorkers>(frame));
       for (const protocol::WorkerMessage& message : from.messages) {
         if (end_.has_value()) break;
-        hear(message);
+        if (is_home(session.node, message.worker)) hear(message);
       }
       return base::Status::ok();
     }
@@ -173,13 +173,15 @@ base::Status Coordinator::handle(Session& session, const rpc::Frame& frame) {
   }
 }
 
+// A node speaks for its own workers only.
+bool Coordinator::is_home(base::NodeId node, base::WorkerId worker) const {
+  if (worker.value() / options_.workers_per_node == node.value()) return true;
+  LOG_WARNING("coordinator", "worker of another node", KV("node", node), KV("worker", worker));
+  return false;
+}
+
 void Coordinator::worker_up(base::NodeId node, const protocol::WorkerInfo& info) {
-  const uint32_t home = info.worker.value() / options_.workers_per_node;
-  if (home != node.value()) {
-    LOG_WARNING("coordinator", "worker of another node", KV("node", node),
-                KV("worker", info.worker));
-    return;
-  }
+  if (!is_home(node, info.worker)) return;
   nodes_[node].workers[info.worker] = info;
   const auto does = [&] {
     switch (info.activity) {
@@ -197,6 +199,7 @@ void Coordinator::worker_up(base::NodeId node, const protocol::WorkerInfo& info)
 }
 
 void Coordinator::worker_down(base::NodeId node, const protocol::WorkerDown& down) {
+  if (!is_home(node, down.worker)) return;
   auto& workers = nodes_[node].workers;
   const auto found = workers.find(down.worker);
   const bool known = found != workers.end() && found->second.incarnation == down.incarnation;
