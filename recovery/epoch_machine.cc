@@ -150,6 +150,7 @@ void EpochMachine::on(const MemberDown& event) {
   }
   if (found == members_.end() || found->second.id.incarnation != event.incarnation) return;
   const bool was_member = is_member(event.worker, event.incarnation);
+  some_may_return_ = some_may_return_ || !event.has_ended;
   drop(event.worker);
   explain(base::Event("member.down")
               .with("worker", event.worker)
@@ -342,6 +343,7 @@ void EpochMachine::expire_phase() {
       end_job(base::deadline_exceeded("workers not ready in time: " + missing_workers()));
       return;
     case Phase::kRejoining:
+      some_may_return_ = true;
       waiting_.clear();
       check_rejoined();
       return;

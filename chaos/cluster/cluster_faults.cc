@@ -25,6 +25,7 @@ void SimCluster::kill_worker(base::WorkerId worker) {
     note("a worker is lost while " + phase());
     place.host->die(Crash::kProcess);
   }
+  place.engine = nullptr;  // counts for nothing from now on, though its turn may not be over
   place.paused = false;
   if (place.handle != nullptr) place.handle->exited("signal 9 (Killed)");
 }
@@ -37,6 +38,7 @@ void SimCluster::kill_node(base::NodeId node, Crash crash) {
   for (const base::WorkerId worker : workers_of(node)) {
     WorkerSlot& place = slot(worker);
     if (place.host->is_alive()) place.host->die(crash);
+    place.engine = nullptr;
     place.paused = false;
   }
   paused_.erase(node);

@@ -213,6 +213,7 @@ void Coordinator::tick() {
   const base::Nanos now = clock_.now();
   for (const membership::NodeLoss& loss : table_.tick(now)) lose_node(loss.node, loss.why);
   if (!end_.has_value() && now >= machine_.next_deadline()) feed(recovery::Tick{});
+  if (end_waits_ && !end_.has_value()) ask_reports();
   if (now >= progress_at_ + kProgressEvery) {
     progress_at_ = now;
     record_progress();

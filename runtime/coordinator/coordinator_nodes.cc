@@ -204,9 +204,8 @@ void Coordinator::worker_down(base::NodeId node, const protocol::WorkerDown& dow
   const auto found = workers.find(down.worker);
   const bool known = found != workers.end() && found->second.incarnation == down.incarnation;
   if (known) workers.erase(found);
-  // A program that ends by itself before it was ever ready will do so again.
   if (!known && machine_.phase() == recovery::Phase::kGathering &&
-      down.how.starts_with("exit code")) {
+      down.how.starts_with("exit code") && ++nodes_[node].early_exits >= options_.early_exits_max) {
     end(base::aborted("worker " + std::to_string(down.worker.value()) +
                       " ended early: " + down.how));
     return;
@@ -218,8 +217,10 @@ void Coordinator::lose_node(base::NodeId node, const std::string& why) {
   const auto workers = std::exchange(nodes_[node].workers, {});
   observer_.on_event(base::Event("node.lost").with("node", node).with("why", why));
   for (const auto& [worker, info] : workers) {
-    feed(recovery::MemberDown{worker, info.incarnation,
-                              "node " + std::to_string(node.value()) + ": " + why});
+    feed(recovery::MemberDown{.worker = worker,
+                              .incarnation = info.incarnation,
+                              .how = "node " + std::to_string(node.value()) + ": " + why,
+                              .has_ended = false});
   }
 }
 
