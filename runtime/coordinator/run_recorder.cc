@@ -65,7 +65,6 @@ base::Result<std::unique_ptr<RunRecorder>> RunRecorder::open(const RecorderOptio
 base::Status RunRecorder::open_files() {
   RETURN_IF_ERROR(files_.make_dirs(options_.folder));
   const std::string lead = options_.folder + "/";
-  const auto mode = options_.continues ? base::OpenMode::kAppend : base::OpenMode::kTruncate;
   std::vector<const char*> stale = {"summary.json"};
   if (options_.continues) {
     RETURN_IF_ERROR(continue_files());
@@ -76,11 +75,12 @@ base::Status RunRecorder::open_files() {
     const base::Status removed = files_.remove(lead + name);
     if (!removed.is_ok() && removed.code() != base::StatusCode::kNotFound) return removed;
   }
+  const auto mode = resumed_ > 0 ? base::OpenMode::kAppend : base::OpenMode::kTruncate;
   ASSIGN_OR_RETURN(events_, base::EventLog::open(files_, lead + "events.jsonl", clock_));
   ASSIGN_OR_RETURN(metrics_, files_.open(lead + "metrics.csv", mode));
   ASSIGN_OR_RETURN(digests_, files_.open(lead + "digests.csv", mode));
   ASSIGN_OR_RETURN(ledger_, files_.open(lead + "ledger.csv", mode));
-  if (options_.continues && numbers_.steps > 0) return first_error_;
+  if (resumed_ > 0) return first_error_;
   write_line(metrics_.get(),
              "step,loss,grad_norm,learning_rate,tokens_per_s,step_ms,attempts,applied\n");
   write_line(digests_.get(), "step,digest\n");
@@ -113,7 +113,7 @@ void RunRecorder::on_prepared(base::Rank rank, const protocol::Prepared& prepare
 
 void RunRecorder::on_active(const recovery::EpochPlan& plan) {
   ++numbers_.epochs;
-  if (numbers_.steps == 0) started_ = clock_.now();
+  if (numbers_.steps == resumed_) started_ = clock_.now();
   last_step_ = clock_.now();
   write_event(base::Event("epoch.plan")
                   .with("epoch", plan.epoch)
@@ -142,7 +142,7 @@ StepNews RunRecorder::on_step(const protocol::StepReport& report) {
   const base::Nanos now = clock_.now();
   const double seconds = std::max(base::to_seconds(now - last_step_), 1e-9);
   last_step_ = now;
-  if (report.step.value() == 1) after_first_step_ = now;
+  if (report.step.value() == resumed_ + 1) after_first_step_ = now;
   smoothed_step_s_ = smoothed_step_s_ == 0.0 ? seconds : 0.9 * smoothed_step_s_ + 0.1 * seconds;
   ++numbers_.steps;
   numbers_.loss = report.loss;
@@ -220,9 +220,10 @@ double RunRecorder::seconds_per_step() const { return smoothed_step_s_; }
 
 base::Status RunRecorder::finish(const base::Status& outcome) {
   // The first step warms up (pages, kernels, exponents): a rate over more than it leaves it out.
-  const bool several = numbers_.steps > 1;
+  const uint64_t steps_here = numbers_.steps - resumed_;
+  const bool several = steps_here > 1;
   const double seconds = base::to_seconds(last_step_ - (several ? after_first_step_ : started_));
-  const double steps = static_cast<double>(numbers_.steps) - (several ? 1.0 : 0.0);
+  const double steps = static_cast<double>(steps_here) - (several ? 1.0 : 0.0);
   if (seconds > 0.0)
     numbers_.tokens_per_s = steps * static_cast<double>(options_.tokens_per_step) / seconds;
   write_event(

@@ -74,6 +74,7 @@ class RunRecorder : public JobObserver {
   RunRecorder(const RecorderOptions& options, base::FileSystem& files, base::Clock& clock);
   base::Status open_files();
   base::Status continue_files();
+  base::Status continue_events();
   void write_step(const protocol::StepReport& report, double tokens_per_s);
   StepNews judge(const protocol::StepReport& report);
   void write_event(const base::Event& event);
@@ -91,6 +92,7 @@ class RunRecorder : public JobObserver {
   std::map<base::Step, uint64_t> digests_before_;  // of the newest steps
   base::Step evaluated_;                           // newest evaluation
   RunNumbers numbers_;
+  uint64_t resumed_ = 0;  // steps of earlier lives
   base::Nanos started_{0};
   base::Nanos after_first_step_{0};
   base::Nanos last_step_{0};
