@@ -85,7 +85,8 @@ base::Task<base::Status> Coordinator::welcome(Session& session, rpc::PeerIdentit
     const NodeRecord entry{session.node, session.incarnation, join.born};
     if (!record(RecordKind::kNode, rpc::to_bytes(entry)))
       co_return base::internal("the journal cannot be written");
-    if (before.incarnation.value() != 0) lose_node(session.node, "replaced by a new process");
+    if (before.state == membership::NodeState::kAlive)
+      lose_node(session.node, "replaced by a new process");
   }
   Node& node = nodes_[session.node];
   if (node.session != nullptr) {

@@ -9,6 +9,9 @@ using base::Incarnation;
 using base::Nanos;
 using base::NodeId;
 
+// A join takes no longer than this on its way.
+constexpr Nanos kLateMax = std::chrono::seconds(60);
+
 std::string process(NodeId node, Incarnation incarnation) {
   return "node " + std::to_string(node.value()) + ", process " +
          std::to_string(incarnation.value());
