@@ -58,7 +58,7 @@ std::string repeat_command(const SimulateArguments& a, uint64_t seed) {
 }
 
 int run_control(const SimulateArguments& a) {
-  const base::Status quiet = base::set_log_levels("error");
+  const base::Status quiet = base::set_log_levels(a.tell ? "info" : "error");
   CHECK(quiet.is_ok());
   const ClusterOptions cluster = cluster_of(a);
   if (uint64_t{cluster.pipelines} * cluster.stages > uint64_t{a.nodes} * a.workers_per_node) {

@@ -57,7 +57,7 @@ void EpochMachine::on(const VoteTold& event) {
 // The state that is needed is not there. Somebody who was cut off may bring it back.
 void EpochMachine::on_state_missing(base::Status why) {
   phase_ = Phase::kWaiting;
-  phase_end_ = now_ + options_.wait_for_state;
+  phase_end_ = now_ + (some_may_return_ ? options_.wait_for_return : options_.wait_for_state);
   change_why_ = why.message();
   explain(base::Event("epoch.wait").with("epoch", epoch_).with("why", change_why_));
 }
@@ -92,6 +92,11 @@ base::Result<std::vector<parallel::ReplanOption>> EpochMachine::options_for(
 
 void EpochMachine::decide(const Resolution& resolution) {
   enter("decide");
+  if (members_.empty() && !last_active_.has_value() && committed_.value() == 0) {
+    phase_ = Phase::kGathering;  // nothing is lost: the job has not begun
+    phase_end_ = now_ + options_.join_timeout;
+    return;
+  }
   if (members_.empty()) {
     on_state_missing(base::unavailable("no worker is left"));
     return;
@@ -215,6 +220,7 @@ void EpochMachine::activate() {
   phase_end_ = base::kNoDeadline;
   last_active_ = plan_;
   attempts_ = 0;
+  some_may_return_ = false;
   planned_ = false;
   for (const PlanMember& member : plan_->members)
     members_.at(member.worker).does = MemberDoes::kRunning;

@@ -150,6 +150,7 @@ void EpochMachine::on(const MemberDown& event) {
   }
   if (found == members_.end() || found->second.id.incarnation != event.incarnation) return;
   const bool was_member = is_member(event.worker, event.incarnation);
+  some_may_return_ = some_may_return_ || !event.has_ended;
   drop(event.worker);
   explain(base::Event("member.down")
               .with("worker", event.worker)
@@ -254,6 +255,8 @@ void EpochMachine::on(const StateTold& event) {
   if (member == nullptr) return;
   if (phase_ != Phase::kCollecting && phase_ != Phase::kResolving) {
     // Its agent fenced it: the lease was over for a while.
+    member->does = MemberDoes::kNothing;
+    if (phase_ == Phase::kRejoining || phase_ == Phase::kGathering) return;
     if (phase_ != Phase::kWaiting && is_member(event.from.worker, event.from.incarnation)) {
       begin_change(name_of(event.from.worker) + " has left the epoch");
     } else {
@@ -274,8 +277,10 @@ void EpochMachine::on(const StateTold& event) {
 void EpochMachine::on(const Stopped& event) {
   Member* member = find_current(event.from);
   if (member == nullptr || !is_member(event.from.worker, event.from.incarnation)) return;
-  if (phase_ == Phase::kCollecting || phase_ == Phase::kWaiting) return;
   member->does = MemberDoes::kNothing;
+  // Collecting: it is fenced anyway. Rejoining: seen when all are accounted for.
+  if (phase_ == Phase::kCollecting || phase_ == Phase::kWaiting || phase_ == Phase::kRejoining)
+    return;
   const std::string who = name_of(event.from.worker);
   if (event.why.is_ok()) {
     begin_change(change_why_.empty() ? who + " holds" : change_why_);
@@ -338,6 +343,7 @@ void EpochMachine::expire_phase() {
       end_job(base::deadline_exceeded("workers not ready in time: " + missing_workers()));
       return;
     case Phase::kRejoining:
+      some_may_return_ = true;
       waiting_.clear();
       check_rejoined();
       return;

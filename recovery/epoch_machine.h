@@ -39,7 +39,8 @@ struct MachineOptions {
   base::Nanos rejoin_timeout = std::chrono::seconds(4);
   base::Nanos phase_timeout = std::chrono::seconds(30);  // an engine leaves its step within this
   base::Nanos load_timeout = std::chrono::seconds(120);
-  base::Nanos wait_for_state = std::chrono::seconds(2);
+  base::Nanos wait_for_state = std::chrono::seconds(2);     // when its last holders have ended
+  base::Nanos wait_for_return = std::chrono::seconds(12);   // when they may be out of reach only
   base::Nanos grow_delay = std::chrono::milliseconds(200);  // others may come, too
   base::Nanos hold_timeout = std::chrono::seconds(60);
 };
@@ -134,8 +135,9 @@ class EpochMachine {
   std::optional<HeldDigests> before_;    // the state that the plan must keep
   base::Step committed_;                 // newest known
   uint32_t fruitless_ = 0;               // recoveries since the last committed step
-  uint32_t attempts_ = 0;                // changes begun since the last active epoch
-  bool planned_ = false;                 // this change was not forced by a failure
+  bool some_may_return_ = false;  // lost since the last active epoch, but not known to have ended
+  uint32_t attempts_ = 0;         // changes begun since the last active epoch
+  bool planned_ = false;          // this change was not forced by a failure
   std::string change_why_;
   base::Nanos phase_end_ = base::kNoDeadline;
   base::Nanos grow_at_ = base::kNoDeadline;

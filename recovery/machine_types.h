@@ -34,6 +34,8 @@ struct MemberDown {
   base::WorkerId worker;
   base::Incarnation incarnation;
   std::string how;
+  // Its process has ended. Else it is only out of reach, and may come back with what it holds.
+  bool has_ended = true;
 };
 struct StateTold {
   Speaker from;

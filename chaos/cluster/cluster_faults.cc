@@ -25,6 +25,7 @@ void SimCluster::kill_worker(base::WorkerId worker) {
     note("a worker is lost while " + phase());
     place.host->die(Crash::kProcess);
   }
+  place.engine = nullptr;  // counts for nothing from now on, though its turn may not be over
   place.paused = false;
   if (place.handle != nullptr) place.handle->exited("signal 9 (Killed)");
 }
@@ -37,6 +38,7 @@ void SimCluster::kill_node(base::NodeId node, Crash crash) {
   for (const base::WorkerId worker : workers_of(node)) {
     WorkerSlot& place = slot(worker);
     if (place.host->is_alive()) place.host->die(crash);
+    place.engine = nullptr;
     place.paused = false;
   }
   paused_.erase(node);
@@ -123,7 +125,7 @@ bool SimCluster::is_coordinator_up() const { return coordinator_host_->is_alive(
 
 bool SimCluster::survives_without(const std::set<base::WorkerId>& lost) const {
   const uint64_t newest = newest_commit_.value();
-  if (newest == 0) return true;  // step 0 can be made from the seed
+  if (newest_active_.value() == 0) return true;  // step 0 can be made from the seed
   // Every tensor at the newest step that can still be reached by those who can be heard: they are
   // there, or their vote is pending and somebody who is there can give it.
   std::vector<const FakeEngine*> engines;

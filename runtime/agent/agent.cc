@@ -60,6 +60,7 @@ Agent::Agent(const AgentOptions& options, const AgentServices& services, FindCoo
 Agent::~Agent() = default;
 
 Task<Status> Agent::run() {
+  born_ = static_cast<uint64_t>(services_.clock.unix_ms()) << 16 | random_.uniform_int(1 << 16);
   CO_RETURN_IF_ERROR(workers_.listen());
   CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, connect_loop()));
   CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, tick_loop()));
@@ -74,7 +75,7 @@ Task<Status> Agent::run() {
 }
 
 void Agent::stop(Status why) {
-  dismiss_.reset();
+  if (outcome_.has_value()) return;  // its workers are leaving
   workers_.kill_all();
   finish(std::move(why));
 }
@@ -148,7 +149,11 @@ Task<Status> Agent::join(std::shared_ptr<Link> link) {
 }
 
 protocol::NodeJoin Agent::make_join() const {
-  return {.node = options_.node, .pid = options_.pid, .job_id = job_id_, .workers = workers_.up()};
+  return {.node = options_.node,
+          .pid = options_.pid,
+          .born = born_,
+          .job_id = job_id_,
+          .workers = workers_.up()};
 }
 
 rpc::Stamp Agent::stamp() const { return {.epoch = epoch_, .incarnation = incarnation_}; }

@@ -105,6 +105,7 @@ class Agent final : private WorkerSetListener {
   uint64_t beat_last_ = 0;
   base::Nanos acked_last_{0};
   bool is_fenced_ = false;  // in this silence
+  uint64_t born_ = 0;       // NodeJoin::born
   base::Incarnation incarnation_;
   base::Epoch epoch_;  // newest that was heard of
   std::string job_id_;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/sleep.h"
 #include "recovery/epoch_fields.h"
+#include "runtime/coordinator/journal_records.h"
 
 namespace perdure::runtime::coordinator {
 namespace {
@@ -16,15 +17,6 @@ namespace {
 constexpr base::Nanos kMessageTimeout = std::chrono::seconds(10);
 constexpr size_t kStrangersMax = 4096;  // connections that have not proved themselves
 constexpr base::Nanos kProgressEvery = std::chrono::seconds(1);
-
-struct JobRecord {
-  std::string job_id;
-  uint64_t fingerprint = 0;
-  template <typename V>
-  void visit(V& v) {
-    v(job_id, fingerprint);
-  }
-};
 
 uint64_t fingerprint(const protocol::JobText& job) { return base::hash64(rpc::to_bytes(job)); }
 
@@ -94,9 +86,8 @@ base::Status Coordinator::recall() {
         break;
       }
       case RecordKind::kNode: {
-        ASSIGN_OR_RETURN(const recovery::PlanMember node,
-                         rpc::from_bytes<recovery::PlanMember>(record.payload));
-        table_.restore(node.node, node.incarnation);
+        ASSIGN_OR_RETURN(const NodeRecord node, rpc::from_bytes<NodeRecord>(record.payload));
+        table_.restore(node.node, node.incarnation, node.born);
         break;
       }
       case RecordKind::kDecided: {
@@ -222,6 +213,7 @@ void Coordinator::tick() {
   const base::Nanos now = clock_.now();
   for (const membership::NodeLoss& loss : table_.tick(now)) lose_node(loss.node, loss.why);
   if (!end_.has_value() && now >= machine_.next_deadline()) feed(recovery::Tick{});
+  if (end_waits_ && !end_.has_value()) ask_reports();
   if (now >= progress_at_ + kProgressEvery) {
     progress_at_ = now;
     record_progress();

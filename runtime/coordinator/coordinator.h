@@ -41,6 +41,8 @@ struct CoordinatorOptions {
   recovery::MachineOptions machine;
   membership::LeaseOptions lease;
   base::Nanos dismiss_timeout = std::chrono::seconds(5);
+  // A worker's program that ends by itself so often before it was ever ready ends the job.
+  uint32_t early_exits_max = 3;
   uint64_t nonce_seed = 0;
 };
 
@@ -73,6 +75,7 @@ class Coordinator {
     Session* session = nullptr;                              // the newest, while it lives
     std::map<base::WorkerId, protocol::WorkerInfo> workers;  // that are up
     base::Step step;                                         // of its last beat
+    uint32_t early_exits = 0;
   };
 
   // coordinator.cc: life
@@ -102,6 +105,8 @@ class Coordinator {
   void hear(const protocol::WorkerMessage& message);
   base::Status hear_report(const protocol::WorkerMessage& message);
   void on_step(const recovery::Speaker& from, const protocol::StepReport& report);
+  bool are_reports_missing(base::Step step);
+  void ask_reports();
   void feed(const recovery::MachineEvent& event);
   void carry_out(const recovery::MachineAction& action);
   void carry_out(const recovery::Send& send);
@@ -129,6 +134,8 @@ class Coordinator {
   base::Step progress_;  // newest that is in the journal
   base::Nanos progress_at_{0};
   base::Nanos asked_at_{0};
+  bool end_waits_ = false;  // for reports of steps that were not heard of
+  uint32_t end_asked_ = 0;
 };
 
 }  // namespace perdure::runtime::coordinator

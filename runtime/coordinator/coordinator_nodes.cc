@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "runtime/coordinator/coordinator.h"
+#include "runtime/coordinator/journal_records.h"
 
 namespace perdure::runtime::coordinator {
 namespace {
@@ -79,9 +80,9 @@ base::Task<base::Status> Coordinator::welcome(Session& session, rpc::PeerIdentit
                                           ? table_.nodes().at(session.node)
                                           : membership::NodeInfo{};
   CO_ASSIGN_OR_RETURN(session.incarnation,
-                      table_.join(session.node, peer.incarnation, clock_.now()));
+                      table_.join({session.node, peer.incarnation, join.born}, clock_.now()));
   if (session.incarnation != before.incarnation) {
-    const recovery::PlanMember entry{.incarnation = session.incarnation, .node = session.node};
+    const NodeRecord entry{session.node, session.incarnation, join.born};
     if (!record(RecordKind::kNode, rpc::to_bytes(entry)))
       co_return base::internal("the journal cannot be written");
     if (before.incarnation.value() != 0) lose_node(session.node, "replaced by a new process");
@@ -203,9 +204,8 @@ void Coordinator::worker_down(base::NodeId node, const protocol::WorkerDown& dow
   const auto found = workers.find(down.worker);
   const bool known = found != workers.end() && found->second.incarnation == down.incarnation;
   if (known) workers.erase(found);
-  // A program that ends by itself before it was ever ready will do so again.
   if (!known && machine_.phase() == recovery::Phase::kGathering &&
-      down.how.starts_with("exit code")) {
+      down.how.starts_with("exit code") && ++nodes_[node].early_exits >= options_.early_exits_max) {
     end(base::aborted("worker " + std::to_string(down.worker.value()) +
                       " ended early: " + down.how));
     return;
@@ -217,8 +217,10 @@ void Coordinator::lose_node(base::NodeId node, const std::string& why) {
   const auto workers = std::exchange(nodes_[node].workers, {});
   observer_.on_event(base::Event("node.lost").with("node", node).with("why", why));
   for (const auto& [worker, info] : workers) {
-    feed(recovery::MemberDown{worker, info.incarnation,
-                              "node " + std::to_string(node.value()) + ": " + why});
+    feed(recovery::MemberDown{.worker = worker,
+                              .incarnation = info.incarnation,
+                              .how = "node " + std::to_string(node.value()) + ": " + why,
+                              .has_ended = false});
   }
 }
 

@@ -9,6 +9,7 @@ namespace perdure::runtime::coordinator {
 namespace {
 
 constexpr base::Nanos kAskEvery = std::chrono::milliseconds(500);
+constexpr uint32_t kEndAsksMax = 10;
 
 recovery::Speaker speaker(const protocol::WorkerMessage& m) {
   return {.worker = m.worker, .incarnation = m.incarnation, .epoch = m.epoch};
@@ -75,7 +76,7 @@ void Coordinator::carry_out(const recovery::Send& send) {
     send_to(send.to, send.epoch, std::decay_t<decltype(message)>::kType, rpc::to_bytes(message));
   };
   if (const auto* fence = std::get_if<recovery::OrderFence>(&send.order)) {
-    deliver(protocol::Fence{.why = fence->why});
+    deliver(protocol::Fence{.why = fence->why, .reported = observer_.steps_known()});
   } else if (std::holds_alternative<recovery::OrderVote>(send.order)) {
     deliver(protocol::AskVote{});
   } else if (const auto* apply = std::get_if<recovery::OrderApply>(&send.order)) {
@@ -124,6 +125,7 @@ base::Status Coordinator::hear_report(const protocol::WorkerMessage& m) {
   switch (m.type) {
     case protocol::MessageType::kStateTold: {
       ASSIGN_OR_RETURN(auto told, rpc::from_bytes<protocol::StateTold>(m.payload));
+      for (const protocol::StepReport& report : told.reports) on_step(speaker(m), report);
       feed(recovery::StateTold{speaker(m), std::move(told.state)});
       return base::Status::ok();
     }
@@ -165,6 +167,7 @@ base::Status Coordinator::hear_report(const protocol::WorkerMessage& m) {
     case protocol::MessageType::kFinished: {
       ASSIGN_OR_RETURN(const auto finished, rpc::from_bytes<protocol::Finished>(m.payload));
       if (m.epoch == machine_.epoch() && machine_.is_member(m.worker, m.incarnation)) {
+        if (are_reports_missing(finished.step)) return base::Status::ok();
         const auto rank = recovery::rank_of(*machine_.plan(), m.worker, m.incarnation);
         observer_.on_finished(*rank, finished);
       }
@@ -177,6 +180,29 @@ base::Status Coordinator::hear_report(const protocol::WorkerMessage& m) {
   }
 }
 
+void Coordinator::ask_reports() {
+  const base::Nanos now = clock_.now();
+  if (now < asked_at_ + kAskEvery || !machine_.plan().has_value()) return;
+  asked_at_ = now;
+  if (end_waits_) ++end_asked_;
+  const protocol::AskReports ask{.reported = observer_.steps_known()};
+  send_to(machine_.plan()->members, machine_.epoch(), protocol::AskReports::kType,
+          rpc::to_bytes(ask));
+}
+
+// The end is not taken before every step was heard of: who is asked for its reports tells its end
+// again after them. What nobody can tell any more is done without.
+bool Coordinator::are_reports_missing(base::Step step) {
+  if (observer_.steps_known() >= step) return false;
+  if (end_asked_ >= kEndAsksMax) {
+    LOG_ERROR("coordinator", "reports are lost", KV("known", observer_.steps_known()));
+    return false;
+  }
+  end_waits_ = true;  // tick() asks, too
+  ask_reports();
+  return true;
+}
+
 // Reports of an epoch that is over are still true: its steps were committed.
 void Coordinator::on_step(const recovery::Speaker& from, const protocol::StepReport& report) {
   switch (observer_.on_step(report)) {
@@ -187,15 +213,9 @@ void Coordinator::on_step(const recovery::Speaker& from, const protocol::StepRep
       end(base::data_loss("step " + std::to_string(report.step.value()) +
                           " was run again and gave other bits"));
       return;
-    case StepNews::kGap: {
-      const base::Nanos now = clock_.now();
-      if (now < asked_at_ + kAskEvery || !machine_.plan().has_value()) break;
-      asked_at_ = now;
-      const protocol::AskReports ask{.reported = observer_.steps_known()};
-      send_to(machine_.plan()->members, machine_.epoch(), protocol::AskReports::kType,
-              rpc::to_bytes(ask));
+    case StepNews::kGap:
+      ask_reports();
       break;
-    }
   }
   feed(recovery::StepSeen{from, report.step});
 }

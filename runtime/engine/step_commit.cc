@@ -64,6 +64,7 @@ base::Result<StepResult> StepEngineImpl::commit(Verdict verdict, uint32_t attemp
 
   pending_ = 0;
   store_.begin_commit();
+  drop_strangers();
   next.skipped_in_a_row = applied == Applied::kYes ? 0 : next.skipped_in_a_row + 1;
   next.applied_steps += applied == Applied::kYes ? 1 : 0;
   next.calibrated = state_.calibration() == Calibration::kDone;
@@ -81,6 +82,15 @@ base::Result<StepResult> StepEngineImpl::commit(Verdict verdict, uint32_t attemp
   result.step = next.step;
   FAULT_POINT(kStepCommit);
   return result;
+}
+
+// Tensors that the rank held before this epoch and has no part in fall behind now. Until now they
+// were of use, should another rank be lost.
+void StepEngineImpl::drop_strangers() {
+  if (store_.held_count() == state_.tensors().size()) return;
+  std::vector<base::TensorId> own;
+  for (const HeldTensor& t : state_.tensors()) own.push_back(t.id);
+  store_.retain(own);
 }
 
 void StepEngineImpl::apply(uint64_t applied_steps, double multiplier, float learning_rate) {

@@ -87,7 +87,8 @@ class StepEngine {
   static base::Result<std::unique_ptr<StepEngine>> create(EngineOptions options,
                                                           kernels::Device& device,
                                                           collective::Fabric& fabric);
-  // On the state that `memory` holds, which outlives the engine; one engine at a time.
+  // On the state that `memory` holds, which outlives the engine; one engine at a time. Tensors that
+  // are not of this rank are dropped with the first step that is committed.
   // kFailedPrecondition names a tensor of this rank that is not held.
   static base::Result<std::unique_ptr<StepEngine>> create(EngineOptions options, RankMemory& memory,
                                                           collective::Fabric& fabric);

@@ -74,6 +74,7 @@ class StepEngineImpl : public StepEngine {
   base::Result<Verdict> judge() const;
   base::Result<StepResult> commit(Verdict verdict, uint32_t attempt, float learning_rate);
 
+  void drop_strangers();
   void apply(uint64_t applied_steps, double multiplier, float learning_rate);
 
   // Of the state before the step whose vote has just been read.

@@ -12,6 +12,8 @@ namespace {
 using kernels::DType;
 using kernels::Tensor;
 
+constexpr size_t kSeedSlice = 1 << 16;  // elements made between two looks at `leave`
+
 size_t padded_bytes(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 bool has_low(const parallel::TensorSpec& spec, parallel::ComputeType compute) {
@@ -175,18 +177,21 @@ base::Status TensorStore::add_from_seed(std::span<const base::TensorId> ids,
   }
   RETURN_IF_ERROR(stage(missing));
   for (const base::TensorId id : missing) {
-    if (leave != nullptr && leave->load(std::memory_order_relaxed)) {
-      return base::aborted("left while weights were being made");
-    }
-    RETURN_IF_ERROR(initialise(staged(id)));
+    RETURN_IF_ERROR(initialise(staged(id), leave));
     held_.insert(staged_.extract(id));
   }
   return base::Status::ok();
 }
 
-base::Status TensorStore::initialise(StoredTensor& t) {
-  set_initial_weights(*t.spec, options_.seed,
-                      {t.param.as<float>(), static_cast<size_t>(t.spec->elements())});
+base::Status TensorStore::initialise(StoredTensor& t, const std::atomic<bool>* leave) {
+  const std::span values(t.param.as<float>(), static_cast<size_t>(t.spec->elements()));
+  for (size_t at = 0; at < values.size(); at += kSeedSlice) {
+    if (leave != nullptr && leave->load(std::memory_order_relaxed)) {
+      return base::aborted("left while weights were being made");
+    }
+    set_initial_weights(*t.spec, options_.seed, at,
+                        values.subspan(at, std::min(kSeedSlice, values.size() - at)));
+  }
   kernels::Ops& ops = device_.ops();
   ops.fill_zero(*stream_, t.m);
   ops.fill_zero(*stream_, t.v);

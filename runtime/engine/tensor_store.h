@@ -79,6 +79,7 @@ class TensorStore {
   bool has_state() const { return whole_ && !held_.empty(); }
   bool holds(base::TensorId id) const { return held_.contains(id); }
   StoredTensor& held(base::TensorId id);
+  size_t held_count() const { return held_.size(); }
   std::vector<TensorDigest> digests() const;  // of what is held, ascending; computes nothing
   const CommittedScalars& committed() const { return committed_; }
   const CommittedVote& vote() const { return vote_; }
@@ -114,7 +115,7 @@ class TensorStore {
   using Tensors = std::map<base::TensorId, StoredTensor>;  // addresses stay
   StoredTensor carve(base::TensorId id, std::span<std::byte> block) const;
   size_t block_bytes(base::TensorId id) const;
-  base::Status initialise(StoredTensor& tensor);
+  base::Status initialise(StoredTensor& tensor, const std::atomic<bool>* leave);
   void drop(Tensors& from, base::TensorId id);
 
   const StoreOptions options_;

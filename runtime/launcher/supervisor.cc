@@ -88,7 +88,7 @@ std::optional<JobEnd> Supervisor::judge() {
   }
   if (!any_agent_runs() && !(options_.may_come_back && options_.may_come_back())) {
     // The coordinator dismisses its agents before it ends itself.
-    if (std::all_of(agents_.begin(), agents_.end(), [](const auto& entry) {
+    if (std::any_of(agents_.begin(), agents_.end(), [](const auto& entry) {
           return entry.second.exit.has_value() && is_verdict(*entry.second.exit);
         })) {
       return std::nullopt;
@@ -119,6 +119,11 @@ void Supervisor::interrupt() {
 Task<void> Supervisor::end_all() {
   is_over_ = true;
   if (coordinator_.is_running()) coordinator_.process->kill(SIGTERM);
+  // One that has been dismissed is leaving already; another would look for a coordinator for ever.
+  for (auto& [node, child] : agents_) {
+    // Not to its group: the workers are the agent's to end.
+    if (child.is_running()) ::kill(child.process->pid(), SIGTERM);
+  }
   const base::Nanos deadline = clock_.now() + options_.leave_timeout;
   while (any_agent_runs() || coordinator_.is_running()) {
     if (!(co_await changed_.wait(clock_, deadline)).is_ok()) break;

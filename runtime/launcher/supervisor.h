@@ -38,7 +38,8 @@ struct SupervisorOptions {
   // Is a dead node expected back by itself? Asked when none is left.
   std::function<bool()> may_come_back;
   std::function<void(int pid)> on_exit;  // of any process that it started
-  base::Nanos leave_timeout = std::chrono::seconds(5);
+  // Agents give their workers 5 s.
+  base::Nanos leave_timeout = std::chrono::seconds(7);
 };
 
 struct JobEnd {

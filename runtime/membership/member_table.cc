@@ -21,25 +21,36 @@ MemberTable::MemberTable(const LeaseOptions& options) : options_(options) {
   CHECK_GT(options.tick_max.count(), 0);
 }
 
-void MemberTable::restore(NodeId node, Incarnation incarnation) {
+void MemberTable::restore(NodeId node, Incarnation incarnation, uint64_t born) {
   NodeInfo& info = nodes_[node];
-  info.incarnation = std::max(info.incarnation, incarnation);
+  if (incarnation < info.incarnation) return;
+  info.incarnation = incarnation;
+  info.born = born;
 }
 
-base::Result<Incarnation> MemberTable::join(NodeId node, Incarnation incarnation, Nanos now) {
-  const auto found = nodes_.find(node);
-  const Incarnation newest = found == nodes_.end() ? Incarnation(0) : found->second.incarnation;
-  const bool is_new_process = incarnation == Incarnation(0);
-  if (!is_new_process && incarnation < newest) {
-    return base::aborted(process(node, incarnation) + " has been replaced by process " +
-                         std::to_string(newest.value()));
+base::Result<Incarnation> MemberTable::join(const Joiner& joiner, Nanos now) {
+  const auto found = nodes_.find(joiner.node);
+  const NodeInfo known = found == nodes_.end() ? NodeInfo{} : found->second;
+  const bool knows_itself = joiner.incarnation != Incarnation(0);
+  const bool is_same = knows_itself ? joiner.incarnation >= known.incarnation
+                                    : joiner.born != 0 && joiner.born == known.born;
+  const bool is_old = knows_itself ? !is_same
+                                   : joiner.born != 0 && joiner.born < known.born &&
+                                         known.state == NodeState::kAlive;
+  if (is_old) {
+    return base::aborted(process(joiner.node, joiner.incarnation) +
+                         " has been replaced by process " +
+                         std::to_string(known.incarnation.value()));
   }
   if (alive_count() == 0) ticked_last_ = now;  // nobody needed a tick before
-  NodeInfo& info = nodes_[node];
-  info = {.state = NodeState::kAlive,
-          .incarnation = is_new_process ? newest.next() : incarnation,
-          .lease_end = base::saturating_add(now, options_.lease),
-          .heard_last = now};
+  NodeInfo& info = nodes_[joiner.node];
+  info.incarnation = !is_same       ? known.incarnation.next()
+                     : knows_itself ? joiner.incarnation
+                                    : known.incarnation;
+  if (joiner.born != 0) info.born = joiner.born;
+  info.state = NodeState::kAlive;
+  info.lease_end = base::saturating_add(now, options_.lease);
+  info.heard_last = now;
   return info.incarnation;
 }
 

@@ -36,8 +36,19 @@ enum class NodeState : uint8_t { kAlive, kLost };
 struct NodeInfo {
   NodeState state = NodeState::kLost;
   base::Incarnation incarnation;
+  uint64_t born = 0;  // of the process with that incarnation (Joiner::born); 0: not known
   base::Nanos lease_end{0};
   base::Nanos heard_last{0};
+};
+
+// A process that wants to be its node.
+struct Joiner {
+  base::NodeId node;
+  base::Incarnation incarnation;  // 0: it has none yet, as far as it knows
+  // Rises with every start of a process on that node. The answer to a join may be lost, and a join
+  // may arrive late: this tells the same process from a new one, and an old one from both. 0: not
+  // known, taken for a new one.
+  uint64_t born = 0;
 };
 
 // A node that was alive and is lost now.
@@ -53,11 +64,10 @@ class MemberTable {
 
   // From the journal: the newest incarnation that was given to this node. It is lost until it
   // joins.
-  void restore(base::NodeId node, base::Incarnation incarnation);
+  void restore(base::NodeId node, base::Incarnation incarnation, uint64_t born = 0);
 
-  // The node's incarnation from now on. kAborted: `incarnation` has been replaced by a newer one.
-  base::Result<base::Incarnation> join(base::NodeId node, base::Incarnation incarnation,
-                                       base::Nanos now);
+  // The node's incarnation from now on. kAborted: it has been replaced by a newer process.
+  base::Result<base::Incarnation> join(const Joiner& joiner, base::Nanos now);
   // kAborted: replaced, or not alive (its lease is over: it must join again). Renews the lease.
   base::Status beat(base::NodeId node, base::Incarnation incarnation, base::Nanos now);
   // Marks it lost at once (connection lost, a leave); false when it was not alive with that

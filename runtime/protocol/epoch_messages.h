@@ -9,24 +9,31 @@
 #include "recovery/epoch_fields.h"
 #include "recovery/epoch_types.h"
 #include "runtime/protocol/message_type.h"
+#include "runtime/protocol/report_messages.h"
 
 namespace perdure::runtime::protocol {
+
+inline constexpr size_t kReportsTold = 64;
 
 struct Fence {
   static constexpr MessageType kType = MessageType::kFence;
   std::string why;
+  base::Step reported{~uint64_t{0}};  // steps after it are told with the state
   template <typename V>
   void visit(V& v) {
-    v(why);
+    v(why, reported);
   }
 };
 
+// The reports come with the state that they speak of: whoever made a step may be gone when it is
+// asked for later.
 struct StateTold {
   static constexpr MessageType kType = MessageType::kStateTold;
   recovery::StateReport state;
+  std::vector<StepReport> reports;  // oldest first, at most kReportsTold
   template <typename V>
   void visit(V& v) {
-    v(state);
+    v(state, reports);
   }
 };
 

@@ -40,11 +40,12 @@ struct NodeJoin {
   static constexpr MessageType kType = MessageType::kNodeJoin;
   base::NodeId node;
   uint64_t pid = 0;
+  uint64_t born = 0;                // rises with every start of an agent on this node
   std::string job_id;               // "" when it has not been welcomed yet
   std::vector<WorkerInfo> workers;  // that are up
   template <typename V>
   void visit(V& v) {
-    v(node, pid, job_id, workers);
+    v(node, pid, born, job_id, workers);
   }
 };
 

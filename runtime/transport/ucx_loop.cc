@@ -9,9 +9,7 @@
 namespace perdure::runtime::transport {
 namespace {
 
-// After an abort UCX gets this long to give requests back; then they are ended anyway. Nothing can
-// touch their memory afterwards, because both transports move bytes only when our own thread makes
-// progress.
+// After an abort UCX gets this long to give requests back; then they are ended anyway.
 constexpr std::chrono::milliseconds kAbortGrace{50};
 
 }  // namespace
@@ -99,7 +97,7 @@ void UcxLoop::take_commands() {
     connect = connect_asked_ && !connect_done_;
   }
   if (connect) {
-    base::Status result;
+    base::Status result = ended_ ? base::cancelled("the fabric has ended") : base::Status::ok();
     for (uint32_t peer = 0; peer < options_.ranks && result.is_ok(); ++peer) {
       if (peer != options_.rank.value()) result = make_endpoint(peer, to_connect_[peer]);
     }
@@ -228,6 +226,9 @@ void UcxLoop::finish_aborted() {
     }
   }
   close_endpoints();
+  // Closed endpoints do not close their connections: only without the worker do peers learn at once
+  // that this rank has left. And nothing can touch the operations' memory any more.
+  port_->worker.reset();
   const std::lock_guard lock(mutex_);
   for (Operation& operation : operations_) {
     if (operation.state != Operation::State::kPosted) continue;

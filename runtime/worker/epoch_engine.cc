@@ -233,10 +233,7 @@ base::Result<uint64_t> EpochEngine::fetch_state() {
 base::Result<TrainEnd> EpochEngine::run(TrainListener& listener) {
   if (trainer_ == nullptr) return base::failed_precondition("nothing is loaded");
   FAULT_POINT(kEpochGo);
-  // From here on the others move ahead without the tensors that this rank has no part in.
-  const collective::MeshFabric* const fabric = fabric_.get();
-  if (fabric == nullptr) return base::aborted("the epoch was left");
-  memory_->tensors.retain(plan_.layout.tensors(job_plan_.model, fabric->rank()));
+  if (fabric_.get() == nullptr) return base::aborted("the epoch was left");
   services_.fabrics.get_ready(fabric_request());
   auto end = trainer_->run(listener);
   if (!end.is_ok()) fabric_.abort(end.status());

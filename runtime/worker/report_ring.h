@@ -23,15 +23,21 @@ class ReportRing {
   }
 
   void add(const protocol::StepReport& report) {
-    if (count_ > 0 && report.step <= at(count_ - 1).step) return;
+    if (count_ > first_ && report.step <= at(count_ - 1).step) return;
     at(count_) = report;
     ++count_;
+    first_ = std::max(first_, count_ - std::min<uint64_t>(count_, capacity_));
+  }
+
+  // An epoch resumes at `step`: what was known of later ones did not happen.
+  void truncate(base::Step step) {
+    while (count_ > first_ && at(count_ - 1).step > step) --count_;
   }
 
   // Those after `after`, oldest first.
   std::vector<protocol::StepReport> after(base::Step step) const {
     std::vector<protocol::StepReport> result;
-    for (uint64_t i = count_ - std::min<uint64_t>(count_, capacity_); i < count_; ++i) {
+    for (uint64_t i = first_; i < count_; ++i) {
       if (at(i).step > step) result.push_back(at(i));
     }
     return result;
@@ -49,7 +55,8 @@ class ReportRing {
 
   kernels::HostRegion memory_;
   size_t capacity_;
-  uint64_t count_ = 0;  // ever added
+  uint64_t first_ = 0;  // reports [first, count) are there
+  uint64_t count_ = 0;
 };
 
 }  // namespace perdure::runtime::worker

@@ -123,7 +123,10 @@ base::Task<base::Result<protocol::Loaded>> ThreadedEngine::load(
   if (answer == nullptr) co_return base::cancelled("the engine is closed");
   quiet_ = std::move(answer->quiet);
   if (leaves != leaves_) co_return base::aborted("the epoch was left while it was being loaded");
-  if (answer->loaded.is_ok()) phase_ = Phase::kLoaded;
+  if (answer->loaded.is_ok()) {
+    phase_ = Phase::kLoaded;
+    reports_->truncate(quiet_.report.committed.step);
+  }
   co_return std::move(answer->loaded);
 }
 

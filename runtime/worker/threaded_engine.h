@@ -8,8 +8,8 @@
 //          then ──────────────── posted ─► leave the epoch, say what is held
 //   results, reports ◄────────── posted ─
 //
-// How soon: a wait on the fabric ends at once; otherwise with the instruction of the schedule, the
-// making of one tensor from the seed, or of a communicator (0.1 s), whichever goes on.
+// How soon: a wait on the fabric ends at once; otherwise when the instruction of the schedule, the
+// making of a communicator (some ms) or the fetching of memory (1 s per GB at worst) is done.
 //
 // Destroy it before its io_context; that blocks until the engine thread has ended.
 

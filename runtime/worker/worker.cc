@@ -147,7 +147,7 @@ base::Task<void> Worker::order_loop() {
 base::Task<void> Worker::carry_out(rpc::Frame order) {
   switch (type_of(order)) {
     case MessageType::kFence:
-      co_await fence();
+      co_await fence(order);
       break;
     case MessageType::kAskVote:
       give_vote();
@@ -178,12 +178,21 @@ base::Task<void> Worker::carry_out(rpc::Frame order) {
   }
 }
 
-base::Task<void> Worker::fence() {
+base::Task<void> Worker::fence(const rpc::Frame& order) {
   const base::Epoch epoch = epoch_;
+  const auto message = protocol::from_frame<protocol::Fence>(order);
+  if (message.is_ok()) reported_ = message->reported;
   protocol::StateTold told;
   told.state = co_await services_.engine.fence(epoch);
+  if (epoch == epoch_) tell_state(std::move(told));
+}
+
+void Worker::tell_state(protocol::StateTold told) {
   committed_ = told.state.committed.step;
-  if (epoch == epoch_) tell(told);
+  told.reports = services_.engine.reports(reported_);
+  if (told.reports.size() > protocol::kReportsTold)
+    told.reports.erase(told.reports.begin(), told.reports.end() - protocol::kReportsTold);
+  tell(told);
 }
 
 void Worker::give_vote() {
@@ -203,9 +212,9 @@ base::Task<void> Worker::apply_vote(const rpc::Frame& order) {
   if (status.is_ok()) status = co_await services_.engine.apply_vote(apply->vote);
   if (!status.is_ok()) LOG_WARNING("worker", "vote not applied", KV("why", status.to_string()));
   if (epoch != epoch_) co_return;
-  const protocol::StateTold told{.state = services_.engine.state()};
-  committed_ = told.state.committed.step;
-  tell(told);
+  protocol::StateTold told;
+  told.state = services_.engine.state();
+  tell_state(std::move(told));
 }
 
 base::Task<void> Worker::prepare(const rpc::Frame& order) {
@@ -236,8 +245,7 @@ base::Task<void> Worker::load(const rpc::Frame& order) {
   const base::Epoch epoch = epoch_;
   const auto message = protocol::from_frame<protocol::Load>(order);
   if (!message.is_ok() || !rank_.has_value()) {
-    tell_stopped(message.is_ok() ? base::aborted("load before prepare")
-                                 : message.status());
+    tell_stopped(message.is_ok() ? base::aborted("load before prepare") : message.status());
     co_return;
   }
   const auto loaded = co_await services_.engine.load(message->addresses);

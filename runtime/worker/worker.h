@@ -57,11 +57,12 @@ class Worker : private EngineListener {
   base::Task<void> send_loop();
   base::Task<void> beat_loop();
   base::Task<void> carry_out(rpc::Frame order);
-  base::Task<void> fence();
+  base::Task<void> fence(const rpc::Frame& order);
   base::Task<void> apply_vote(const rpc::Frame& order);
   base::Task<void> prepare(const rpc::Frame& order);
   base::Task<void> load(const rpc::Frame& order);
   void give_vote();
+  void tell_state(protocol::StateTold told);
   void go(const rpc::Frame& order);
   void take(rpc::Frame frame);
   void tell_steps_after(base::Step reported);
@@ -93,6 +94,7 @@ class Worker : private EngineListener {
   base::Epoch epoch_;                // the newest that it was told of
   std::optional<base::Rank> rank_;   // in epoch_, once prepared
   base::Step committed_;
+  base::Step reported_;                         // what the coordinator knew at the last fence
   std::optional<protocol::Finished> finished_;  // in epoch_
 };
 

@@ -36,7 +36,11 @@ TEST(SimClusterTest, SeedsWithFaultsEndLikeUndisturbedRuns) {
     options.cluster.stages = 2;
     const SeedResult result = run_seed(options);
     events += result.events;
-    if (std::getenv("VERBOSE")) { std::printf("seed %lu: %lu events, %.1f s, %u strikes, %s\n", seed, result.events, base::to_seconds(result.virtual_time), result.strikes, result.problem.c_str()); std::fflush(stdout); }
+    if (std::getenv("VERBOSE")) {
+      std::printf("seed %lu: %lu events, %.1f s, %u strikes, %s\n", seed, result.events,
+                  base::to_seconds(result.virtual_time), result.strikes, result.problem.c_str());
+      std::fflush(stdout);
+    }
     goals.insert(result.goals.begin(), result.goals.end());
     ASSERT_EQ(result.problem, "") << "seed " << seed << ": " << text_of(result);
   }

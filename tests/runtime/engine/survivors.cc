@@ -7,6 +7,17 @@
 
 namespace perdure::runtime::engine {
 
+namespace {
+
+kernels::Device& device_of(const std::string& name, uint32_t worker) {
+  static std::map<std::pair<std::string, uint32_t>, std::unique_ptr<kernels::Device>> devices;
+  auto& device = devices[{name, worker}];
+  if (device == nullptr) device = kernels::select::make_device(name, {.threads = 1}).value();
+  return *device;
+}
+
+}  // namespace
+
 thread_local uint32_t current_rank = ~0u;
 
 Survivors::Survivors(const TrainJob& job, uint32_t count) : job_(job), survivors_(count) {
@@ -21,7 +32,7 @@ void Survivors::lose(uint32_t worker) {
   s.engine.reset();
   s.fabric.reset();
   s.memory.reset();
-  s.device = kernels::select::make_device(job_.device, {.threads = 1}).value();
+  s.device = &device_of(job_.device, worker);
   s.memory = std::make_unique<RankMemory>(
       StoreOptions{.model = parallel::make_model_spec(job_.model).value(),
                    .compute = job_.batch.compute,
@@ -72,7 +83,6 @@ void Survivors::run_rank(uint32_t r, uint32_t steps, const Before& before) {
     s.status = store.add_from_seed(needed, nullptr);
   }
   if (!s.status.is_ok()) return s.fabric->abort(s.status);
-  store.retain(needed);
   auto engine = StepEngine::create(std::move(options), *s.memory, *s.fabric);
   CHECK(engine.is_ok()) << engine.status();
   s.engine = std::move(engine).value();

@@ -15,7 +15,7 @@ namespace perdure::runtime::engine {
 
 // One worker: what it holds, and its part of the newest epoch.
 struct Survivor {
-  std::unique_ptr<kernels::Device> device;
+  kernels::Device* device = nullptr;  // the process': making one takes longer than a step
   std::unique_ptr<RankMemory> memory;
   std::unique_ptr<collective::Fabric> fabric;
   std::unique_ptr<StepEngine> engine;

@@ -114,9 +114,8 @@ TEST(FaultWireTest, LinesSurviveTheRoundTrip) {
 }
 
 TEST(FaultWireTest, OtherLinesAreRefused) {
-  const std::string good =
-      R"({"ask":"hit","role":"worker","number":1,"pid":71,"group":60,)"
-      R"("point":"x","step":1,"epoch":1})";
+  const std::string good = R"({"ask":"hit","role":"worker","number":1,"pid":71,"group":60,)"
+                           R"("point":"x","step":1,"epoch":1})";
   ASSERT_OK(decode_question(good));
   const auto without = [&good](const std::string& part, const std::string& by) {
     std::string line = good;

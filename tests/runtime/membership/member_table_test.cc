@@ -28,7 +28,7 @@ std::vector<NodeLoss> tick_until(MemberTable& table, Nanos from, Nanos to) {
 TEST(MemberTableTest, AFirstJoinGivesTheFirstIncarnation) {
   MemberTable table(kOptions);
   EXPECT_EQ(table.next_deadline(), base::kNoDeadline);
-  ASSERT_OK_AND_ASSIGN(const Incarnation first, table.join(NodeId(3), Incarnation(0), 5_s));
+  ASSERT_OK_AND_ASSIGN(const Incarnation first, table.join({NodeId(3), Incarnation(0)}, 5_s));
   EXPECT_EQ(first, Incarnation(1));
   EXPECT_TRUE(table.is_alive(NodeId(3), first));
   EXPECT_FALSE(table.is_alive(NodeId(3), Incarnation(2)));
@@ -39,8 +39,8 @@ TEST(MemberTableTest, AFirstJoinGivesTheFirstIncarnation) {
 
 TEST(MemberTableTest, BeatsRenewTheLeaseAndSilenceEndsIt) {
   MemberTable table(kOptions);
-  ASSERT_OK(table.join(NodeId(0), Incarnation(0), 0_s));
-  ASSERT_OK(table.join(NodeId(1), Incarnation(0), 0_s));
+  ASSERT_OK(table.join({NodeId(0), Incarnation(0)}, 0_s));
+  ASSERT_OK(table.join({NodeId(1), Incarnation(0)}, 0_s));
   for (Nanos t = 250_ms; t <= 2_s; t += 250_ms) {
     if (t <= 1_s) {
       ASSERT_OK(table.beat(NodeId(1), Incarnation(1), t));
@@ -63,7 +63,7 @@ TEST(MemberTableTest, BeatsRenewTheLeaseAndSilenceEndsIt) {
 
 TEST(MemberTableTest, LossesAreAscending) {
   MemberTable table(kOptions);
-  for (const uint32_t n : {7u, 2u, 5u}) ASSERT_OK(table.join(NodeId(n), Incarnation(0), 0_s));
+  for (const uint32_t n : {7u, 2u, 5u}) ASSERT_OK(table.join({NodeId(n), Incarnation(0)}, 0_s));
   const auto losses = tick_until(table, 0_s, 1_s);
   ASSERT_EQ(losses.size(), 3u);
   EXPECT_EQ(losses[0].node, NodeId(2));
@@ -74,20 +74,20 @@ TEST(MemberTableTest, LossesAreAscending) {
 
 TEST(MemberTableTest, TheSameProcessMayComeBack) {
   MemberTable table(kOptions);
-  ASSERT_OK(table.join(NodeId(0), Incarnation(0), 0_s));
+  ASSERT_OK(table.join({NodeId(0), Incarnation(0)}, 0_s));
   EXPECT_TRUE(table.lose(NodeId(0), Incarnation(1)));
   EXPECT_FALSE(table.lose(NodeId(0), Incarnation(1))) << "it is lost already";
-  ASSERT_OK_AND_ASSIGN(const Incarnation again, table.join(NodeId(0), Incarnation(1), 3_s));
+  ASSERT_OK_AND_ASSIGN(const Incarnation again, table.join({NodeId(0), Incarnation(1)}, 3_s));
   EXPECT_EQ(again, Incarnation(1));
   EXPECT_TRUE(table.is_alive(NodeId(0), Incarnation(1)));
 }
 
 TEST(MemberTableTest, ANewProcessReplacesTheOldOne) {
   MemberTable table(kOptions);
-  ASSERT_OK(table.join(NodeId(0), Incarnation(0), 0_s));
-  ASSERT_OK_AND_ASSIGN(const Incarnation second, table.join(NodeId(0), Incarnation(0), 100_ms));
+  ASSERT_OK(table.join({NodeId(0), Incarnation(0)}, 0_s));
+  ASSERT_OK_AND_ASSIGN(const Incarnation second, table.join({NodeId(0), Incarnation(0)}, 100_ms));
   EXPECT_EQ(second, Incarnation(2));
-  EXPECT_THAT(table.join(NodeId(0), Incarnation(1), 200_ms),
+  EXPECT_THAT(table.join({NodeId(0), Incarnation(1)}, 200_ms),
               StatusIs(StatusCode::kAborted, HasSubstr("replaced by process 2")));
   EXPECT_THAT(table.beat(NodeId(0), Incarnation(1), 200_ms), StatusIs(StatusCode::kAborted));
   EXPECT_FALSE(table.lose(NodeId(0), Incarnation(1))) << "the old connection says nothing now";
@@ -106,17 +106,17 @@ TEST(MemberTableTest, RestoredIncarnationsAreNeverGivenAgain) {
   table.restore(NodeId(0), Incarnation(5));
   EXPECT_FALSE(table.is_alive(NodeId(0), Incarnation(7)));
   EXPECT_THAT(table.beat(NodeId(0), Incarnation(7), 0_s), StatusIs(StatusCode::kAborted));
-  EXPECT_THAT(table.join(NodeId(0), Incarnation(6), 0_s), StatusIs(StatusCode::kAborted));
-  ASSERT_OK_AND_ASSIGN(const Incarnation same, table.join(NodeId(0), Incarnation(7), 0_s));
+  EXPECT_THAT(table.join({NodeId(0), Incarnation(6)}, 0_s), StatusIs(StatusCode::kAborted));
+  ASSERT_OK_AND_ASSIGN(const Incarnation same, table.join({NodeId(0), Incarnation(7)}, 0_s));
   EXPECT_EQ(same, Incarnation(7));
-  ASSERT_OK_AND_ASSIGN(const Incarnation fresh, table.join(NodeId(0), Incarnation(0), 1_s));
+  ASSERT_OK_AND_ASSIGN(const Incarnation fresh, table.join({NodeId(0), Incarnation(0)}, 1_s));
   EXPECT_EQ(fresh, Incarnation(8));
 }
 
 TEST(MemberTableTest, AStallOfOurOwnAccusesNobody) {
   MemberTable table(kOptions);
-  ASSERT_OK(table.join(NodeId(0), Incarnation(0), 0_s));
-  ASSERT_OK(table.join(NodeId(1), Incarnation(0), 0_s));
+  ASSERT_OK(table.join({NodeId(0), Incarnation(0)}, 0_s));
+  ASSERT_OK(table.join({NodeId(1), Incarnation(0)}, 0_s));
   EXPECT_TRUE(table.tick(200_ms).empty());
   EXPECT_TRUE(table.tick(10_s).empty()) << "we were stopped for 9.8 s";
   EXPECT_EQ(table.nodes().at(NodeId(0)).lease_end, 10800_ms) << "0.8 s were left";
@@ -128,7 +128,7 @@ TEST(MemberTableTest, AStallOfOurOwnAccusesNobody) {
 
 TEST(MemberTableTest, TimeGivenBackNeverMakesALeaseLongerThanALease) {
   MemberTable table(kOptions);
-  ASSERT_OK(table.join(NodeId(0), Incarnation(0), 0_s));
+  ASSERT_OK(table.join({NodeId(0), Incarnation(0)}, 0_s));
   EXPECT_TRUE(table.tick(0_s).empty());
   ASSERT_OK(table.beat(NodeId(0), Incarnation(1), 5_s));
   EXPECT_TRUE(table.tick(5_s).empty());
@@ -138,7 +138,7 @@ TEST(MemberTableTest, TimeGivenBackNeverMakesALeaseLongerThanALease) {
 TEST(MemberTableTest, TimeWithoutMembersIsNoStall) {
   MemberTable table(kOptions);
   EXPECT_TRUE(table.tick(0_s).empty());
-  ASSERT_OK(table.join(NodeId(0), Incarnation(0), 100_s));
+  ASSERT_OK(table.join({NodeId(0), Incarnation(0)}, 100_s));
   EXPECT_EQ(table.next_deadline(), 100250_ms);
   const auto losses = tick_until(table, 100_s, 101_s);
   EXPECT_EQ(losses.size(), 1u);
@@ -146,7 +146,7 @@ TEST(MemberTableTest, TimeWithoutMembersIsNoStall) {
 
 TEST(MemberTableTest, ALateOldBeatDoesNotShortenALease) {
   MemberTable table(kOptions);
-  ASSERT_OK(table.join(NodeId(0), Incarnation(0), 5_s));
+  ASSERT_OK(table.join({NodeId(0), Incarnation(0)}, 5_s));
   ASSERT_OK(table.beat(NodeId(0), Incarnation(1), 4_s));
   EXPECT_EQ(table.nodes().at(NodeId(0)).lease_end, 6_s);
 }
@@ -160,7 +160,7 @@ TEST(MemberTableTest, TheDeadlinesAreEnough) {
     Nanos now{0};
     std::map<NodeId, Nanos> heard;
     for (uint32_t n = 0; n < 5; ++n) {
-      ASSERT_OK(table.join(NodeId(n), Incarnation(0), now));
+      ASSERT_OK(table.join({NodeId(n), Incarnation(0)}, now));
       heard[NodeId(n)] = now;
     }
     while (table.alive_count() > 0) {
@@ -176,6 +176,32 @@ TEST(MemberTableTest, TheDeadlinesAreEnough) {
       if (now > 60_s) break;
     }
   }
+}
+
+TEST(MemberTableTest, ProcessThatAsksAgainKeepsItsIncarnation) {
+  MemberTable table(LeaseOptions{});
+  const Joiner process{.node = NodeId(0), .born = 100};
+  ASSERT_OK_AND_ASSIGN(const Incarnation first, table.join(process, 0_s));
+  ASSERT_OK_AND_ASSIGN(const Incarnation again, table.join(process, 1_s));
+  EXPECT_EQ(first, again);
+}
+
+TEST(MemberTableTest, LateJoinOfAnOlderProcessIsRefusedWhileTheNewerLives) {
+  MemberTable table(LeaseOptions{});
+  ASSERT_OK_AND_ASSIGN(const Incarnation newer, table.join({.node = NodeId(0), .born = 200}, 0_s));
+  EXPECT_THAT(table.join({.node = NodeId(0), .born = 100}, 1_s), StatusIs(StatusCode::kAborted));
+  EXPECT_TRUE(table.is_alive(NodeId(0), newer));
+  // A clock that was set back must not keep the node out for ever.
+  ASSERT_TRUE(table.lose(NodeId(0), newer));
+  ASSERT_OK_AND_ASSIGN(const Incarnation next, table.join({.node = NodeId(0), .born = 100}, 2_s));
+  EXPECT_GT(next, newer);
+}
+
+TEST(MemberTableTest, RestoredProcessIsKnownAgain) {
+  MemberTable table(LeaseOptions{});
+  table.restore(NodeId(0), Incarnation(3), 100);
+  ASSERT_OK_AND_ASSIGN(const Incarnation same, table.join({.node = NodeId(0), .born = 100}, 0_s));
+  EXPECT_EQ(same, Incarnation(3));
 }
 
 }  // namespace

@@ -56,6 +56,22 @@ TEST(UcxFabricTest, ADestroyedPeerEndsWaitsAsUnavailable) {
   EXPECT_THAT(survivor.wait(later, Timeout(20000)), StatusIs(base::StatusCode::kUnavailable));
 }
 
+TEST(UcxFabricTest, ARankThatAbortedIsGoneForTheOthersBeforeItIsDestroyed) {
+  FabricSet set = make_ucx(2, UcxTransport::kTcp);
+  std::vector<std::byte> buffer(1 << 20);
+  Fabric& survivor = *set.fabrics[0];
+  const Ticket unmatched = survivor.post_receive(base::Rank(1), {Channel::kTest, 0, 0}, buffer);
+  set.fabrics[1]->abort(base::aborted("leaving"));
+  EXPECT_THAT(survivor.wait(unmatched, Timeout(20000)), StatusIs(base::StatusCode::kUnavailable));
+  const std::vector<std::vector<std::byte>> addresses(2);
+  auto late = make_ucx_fabric({.rank = base::Rank(0), .ranks = 2});
+  ASSERT_OK(late);
+  (*late)->abort(base::aborted("leaving"));
+  const Ticket ticket = (*late)->post_send(base::Rank(1), {Channel::kTest, 0, 0}, buffer);
+  EXPECT_THAT((*late)->wait(ticket, Timeout(20000)), StatusIs(base::StatusCode::kAborted));
+  EXPECT_FALSE((*late)->connect(addresses, Timeout(20000)).is_ok());
+}
+
 TEST(UcxFabricTest, AMessageOfAnotherEpochMatchesNothing) {
   // Both ends agree on addresses but not on the epoch: the greeting must not get through.
   std::vector<std::unique_ptr<MeshFabric>> fabrics;

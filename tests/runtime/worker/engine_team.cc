@@ -55,8 +55,10 @@ base::Result<std::unique_ptr<collective::MeshFabric>> LocalMeshes::make(
   return std::unique_ptr<collective::MeshFabric>(std::make_unique<LocalMesh>(hub, request.rank));
 }
 
-EngineTeam::EngineTeam(const std::string& toml, uint32_t count)
-    : text_{.toml = toml, .source = "test"}, clock_(io_.get_executor()) {
+EngineTeam::EngineTeam(const std::string& toml, uint32_t count, MakeFabrics make_fabrics)
+    : text_{.toml = toml, .source = "test"},
+      make_fabrics_(std::move(make_fabrics)),
+      clock_(io_.get_executor()) {
   const base::Status loaded = job::load_job(toml, "test", {}, &job_);
   CHECK(loaded.is_ok()) << loaded;
   model_ = parallel::make_model_spec(job_.model).value();
@@ -75,9 +77,11 @@ void EngineTeam::lose(uint32_t worker) {
   if (members_[worker] != nullptr) members_[worker]->engine.reset();
   members_[worker] = std::make_unique<Member>();
   Member& member = *members_[worker];
+  if (make_fabrics_) member.fabrics = make_fabrics_();
+  FabricMaker& fabrics = member.fabrics != nullptr ? *member.fabrics : meshes_;
   member.engine = std::make_unique<ThreadedEngine>(
       EngineServices{
-          .clock = clock_, .fabrics = meshes_, .make_device = kernels::select::make_device},
+          .clock = clock_, .fabrics = fabrics, .make_device = kernels::select::make_device},
       io_.get_executor());
   member.engine->listen(member);
   EXPECT_OK(wait(member.engine->open(text_)));

@@ -47,12 +47,15 @@ struct Member final : EngineListener {
   std::optional<base::Status> stopped;
   base::Step stopped_at;
   std::optional<protocol::Finished> finished;
+  std::unique_ptr<FabricMaker> fabrics;  // null: the team's meshes
   std::unique_ptr<ThreadedEngine> engine;
 };
 
 class EngineTeam {
  public:
-  EngineTeam(const std::string& toml, uint32_t count);
+  // Without a maker of makers, ranks talk as threads.
+  using MakeFabrics = std::function<std::unique_ptr<FabricMaker>()>;
+  EngineTeam(const std::string& toml, uint32_t count, MakeFabrics make_fabrics = {});
   ~EngineTeam();
 
   Member& at(uint32_t worker) { return *members_[worker]; }
@@ -102,6 +105,7 @@ class EngineTeam {
 
  private:
   const protocol::JobText text_;
+  const MakeFabrics make_fabrics_;
   job::JobConfig job_;
   parallel::ModelSpec model_;
   boost::asio::io_context io_;

@@ -3,6 +3,7 @@
 #include "base/fault_point.h"
 #include "parallel/sample_mark.h"
 #include "runtime/engine/step_phases.h"
+#include "runtime/transport/ucx_fabric.h"
 #include "runtime/worker/epoch_phases.h"
 #include "tests/runtime/worker/engine_team.h"
 
@@ -197,6 +198,88 @@ TEST(ThreadedEngineTest, ALostPeerStopsTheOthersAsUnavailable) {
   expect_finished(team, {0, 1, 2, 3});
 }
 
+class UcxMaker final : public FabricMaker {
+ public:
+  base::Result<std::unique_ptr<collective::MeshFabric>> make(
+      const FabricRequest& request) override {
+    return source_.make({.rank = request.rank,
+                         .ranks = request.ranks,
+                         .epoch = request.epoch,
+                         .network_device = request.network_device});
+  }
+  void get_ready(const FabricRequest& request) override {
+    source_.get_ready({.network_device = request.network_device});
+  }
+
+ private:
+  transport::UcxFabricSource source_;
+};
+
+TEST(ThreadedEngineTest, GoesThroughEpochsOverUcx) {
+  EngineTeam team(kJob, 4, [] { return std::make_unique<UcxMaker>(); });
+  for (const std::string_view phase : {engine::kStepCompute, engine::kStepVote}) {
+    Halt halt(phase, phase == engine::kStepVote ? 5 : 3);
+    const base::ScopedFaultHandler armed(halt);
+    team.change(2, 2, {3, 1, 2, 0});
+    halt.await(2);
+    team.at(1).engine->abort(base::aborted("struck"));
+    halt.release();
+    for (const uint32_t w : {0u, 2u, 3u}) {
+      team.run_until([&] { return team.at(w).stopped.has_value(); });
+      EXPECT_THAT(*team.at(w).stopped, StatusIs(StatusCode::kUnavailable));
+    }
+  }
+  team.settle({0, 1, 2, 3});
+  team.lose(1);
+  team.change(1, 3, {2, 1, 0});
+  team.run_until([&] { return team.at(1).finished || team.at(1).stopped; });
+  team.change(3, 1, {0, 1, 2});
+  expect_finished(team, {0, 1, 2});
+}
+
+TEST(ThreadedEngineTest, SkippedStepsInARowAreCountedAcrossEpochs) {
+  std::string job = kJob;
+  job.replace(job.find("steps = 8"), 9, "steps = 100");
+  // Matrices grow a hundredfold in each step, until gradients are not finite.
+  job += "[optimizer]\nlr = 10\nweight_decay = 10\n";
+  const auto refused = StatusIs(StatusCode::kDataLoss, HasSubstr("not finite"));
+  EngineTeam one(job, 1);
+  one.change(1, 1, {0});
+  one.run_until([&] { return one.at(0).stopped || one.at(0).finished; });
+  ASSERT_TRUE(one.at(0).stopped.has_value());
+  ASSERT_THAT(*one.at(0).stopped, refused);
+
+  EngineTeam team(job, 2);
+  Halt halt(engine::kStepCompute, one.at(0).stopped_at.value() - 4);
+  {
+    const base::ScopedFaultHandler armed(halt);
+    team.change(2, 1, {0, 1});
+    halt.await(2);
+    team.at(0).engine->hold();
+    halt.release();
+    team.run_until([&] { return team.at(0).stopped && team.at(1).stopped; });
+  }
+  EXPECT_OK(*team.at(0).stopped);
+  team.change(1, 2, {1, 0});
+  EXPECT_EQ(team.at(0).engine->state().committed.skipped_in_a_row, 6u);
+  for (uint32_t w = 0; w < 2; ++w) {
+    team.run_until([&] { return team.at(w).stopped.has_value(); });
+    EXPECT_THAT(*team.at(w).stopped, refused);
+    EXPECT_EQ(team.at(w).stopped_at, one.at(0).stopped_at);
+  }
+}
+
+TEST(ThreadedEngineTest, TellsHowManyPagesItsStepsFaulted) {
+  std::string job = kJob;
+  job.replace(job.find("steps = 8"), 9, "steps = 200");
+  EngineTeam team(job, 1);
+  team.at(0).steps.reserve(1000);
+  team.change(1, 1, {0});
+  team.run_until([&] { return team.at(0).finished.has_value(); });
+  std::printf("page faults in 198 steps, test code included: %llu\n",
+              static_cast<unsigned long long>(team.at(0).finished->faults_after_warmup));
+}
+
 TEST(ThreadedEngineTest, AFenceEndsALoadThatWaitsForItsSource) {
   EngineTeam team(kJob, 2);
   team.change(1, 1, {0});
@@ -227,6 +310,49 @@ TEST(ThreadedEngineTest, AFenceEndsALoadThatWaitsForItsSource) {
   EXPECT_EQ(waits.state().has_state, 0);
 }
 
+TEST(ThreadedEngineTest, WhatArrivedWholeCountsAsHeldInTheNextEpoch) {
+  EngineTeam team(kJob, 2);
+  team.change(1, 1, {0});
+  run_until_step(team, 0, 2);
+  auto held = team.settle({0, 1});
+  const recovery::EpochPlan broken = team.plan(2, 1, {0, 1}, held);
+  class Flip final : public base::FaultHandler {
+   public:
+    base::Status at_fault_point(std::string_view name, base::MutableByteSpan bytes) override {
+      if (name == kEpochChunk && ++chunks_ == 12) bytes[0] ^= std::byte{1};
+      return base::Status::ok();
+    }
+    int chunks_ = 0;  // only rank 0 sends
+  } flip;
+  {
+    const base::ScopedFaultHandler armed(flip);
+    EXPECT_THAT(team.load(broken, {0, 1})[1].status(),
+                StatusIs(StatusCode::kDataLoss, HasSubstr("from rank 0")));
+  }
+  held = team.settle({0, 1});
+  EXPECT_EQ(held[1].committed, held[0].committed);
+  EXPECT_EQ(held[1].tensors.size(), 11u);
+  EXPECT_EQ(held[1].vote, recovery::VoteId{}) << "the state came otherwise";
+  EXPECT_EQ(team.plan(2, 1, {0, 1}, held).moves.size(), broken.moves.size() - 11);
+  team.change(2, 1, {0, 1});
+  expect_finished(team, {0, 1});
+}
+
+TEST(ThreadedEngineTest, APlanFromTheSeedBeginsAgainWhateverIsHeld) {
+  EngineTeam team(kJob, 1);
+  team.change(1, 1, {0});
+  run_until_step(team, 0, 3);
+  team.settle({0});
+  const auto loaded = team.load(team.plan(1, 1, {0}, {{}}), {0});
+  ASSERT_OK(loaded[0]);
+  EXPECT_EQ(loaded[0].value().committed, recovery::CommittedState{});
+  EXPECT_TRUE(team.at(0).engine->reports(base::Step(0)).empty());
+  team.at(0).finished.reset();
+  ASSERT_OK(team.at(0).engine->go());
+  expect_finished(team, {0});
+  EXPECT_EQ(team.at(0).engine->reports(base::Step(0)).size(), kSteps);
+}
+
 TEST(ThreadedEngineTest, AFailedGateLeavesTheStateForTheNextEpoch) {
   EngineTeam team(kJob, 2);
   team.change(2, 1, {0, 1});
@@ -247,6 +373,10 @@ TEST(ThreadedEngineTest, AFailedGateLeavesTheStateForTheNextEpoch) {
   EXPECT_THAT(team.at(0).engine->go(), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_EQ(team.at(0).engine->state().tensors, held[0].tensors) << "nothing was dropped";
   team.change(1, 2, {1, 0});
+  for (uint32_t w = 0; w < 2; ++w) {
+    team.run_until([&] { return team.at(w).finished.has_value(); });
+    EXPECT_LT(team.at(w).engine->state().tensors.size(), held[0].tensors.size()) << "now it is";
+  }
   expect_finished(team, {0, 1});
 }
 
@@ -355,6 +485,14 @@ TEST(ReportRingTest, KeepsTheNewestAndNoStepTwice) {
   EXPECT_EQ(all.front().step, base::Step(3));
   EXPECT_EQ(all.back().step, base::Step(6));
   EXPECT_EQ(ring.value().after(base::Step(5)).size(), 1u);
+  ring.value().truncate(base::Step(4));
+  ring.value().add({.step = base::Step(5), .loss = 2.0});
+  EXPECT_EQ(ring.value().after(base::Step(0)).size(), 3u);
+  EXPECT_EQ(ring.value().after(base::Step(4)).front().loss, 2.0);
+  ring.value().truncate(base::Step(0));
+  EXPECT_TRUE(ring.value().after(base::Step(0)).empty());
+  ring.value().add({.step = base::Step(1)});
+  EXPECT_EQ(ring.value().after(base::Step(0)).size(), 1u);
 }
 
 }  // namespace
