@@ -20,32 +20,6 @@ bool is_recoverable(base::StatusCode code) {
 
 }  // namespace
 
-std::string_view to_string(Phase phase) {
-  switch (phase) {
-    case Phase::kGathering:
-      return "gathering";
-    case Phase::kRejoining:
-      return "rejoining";
-    case Phase::kCollecting:
-      return "collecting";
-    case Phase::kResolving:
-      return "resolving";
-    case Phase::kWaiting:
-      return "waiting";
-    case Phase::kPreparing:
-      return "preparing";
-    case Phase::kLoading:
-      return "loading";
-    case Phase::kActive:
-      return "active";
-    case Phase::kHolding:
-      return "holding";
-    case Phase::kOver:
-      return "over";
-  }
-  return "unknown";
-}
-
 EpochMachine::EpochMachine(MachineOptions options) : options_(std::move(options)) {
   CHECK_EQ(options_.layer_cost.size(), options_.model.layers.size());
 }

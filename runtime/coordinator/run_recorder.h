@@ -15,6 +15,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,7 @@ class RunRecorder : public JobObserver {
   void on_active(const recovery::EpochPlan& plan) override;
   StepNews on_step(const protocol::StepReport& report) override;
   void on_evaluation(const protocol::EvaluationReport& report) override;
+  // A job ends once: what a rank says again, also in a later epoch, is the same.
   void on_finished(base::Rank rank, const protocol::Finished& finished) override;
   base::Step steps_known() const override { return base::Step(numbers_.steps); }
 
@@ -89,6 +91,7 @@ class RunRecorder : public JobObserver {
   std::unique_ptr<base::File> digests_;
   std::unique_ptr<base::File> ledger_;
   std::map<base::Rank, uint64_t> planned_bytes_;
+  std::set<base::Rank> finished_;
   std::map<base::Step, uint64_t> digests_before_;  // of the newest steps
   base::Step evaluated_;                           // newest evaluation
   RunNumbers numbers_;

@@ -250,6 +250,16 @@ TEST_F(RunRecorderTest, EvaluationsThatAreToldAgainAreLeftOut) {
   EXPECT_EQ(recorder_->numbers().val_loss, 2.0);
 }
 
+TEST_F(RunRecorderTest, AnEndThatIsToldAgainIsWrittenOnce) {
+  open("out");
+  step(good(1));
+  finish_ranks(1);
+  finish_ranks(1);
+  EXPECT_THAT(steps_in("out/digests.csv"), ElementsAre(0, 1));
+  EXPECT_EQ(events("out/events.jsonl").size(), 2u);
+  EXPECT_EQ(recorder_->numbers().faults_after_warmup, 6u);
+}
+
 TEST_F(RunRecorderTest, SamplesThatAreNotThoseOfTheStepAreTold) {
   open("out");
   protocol::StepReport wrong = good(1);
