@@ -89,13 +89,13 @@ INSTANTIATE_TEST_SUITE_P(
         FoundBy{"the job finished while the coordinator was away", 42, 6, 1, 3, 2, 6},
         FoundBy{"an agent fenced a worker between prepare and load", 72, 6, 1, 3, 2, 6},
         FoundBy{"a join that came late replaced the process that was there", 1387, 8, 2, 4, 4, 10},
-        FoundBy{"a late join replaced a process that was out of reach", 52911, 4, 1, 1, 4, 20},
+        FoundBy{"a late join replaced a process that was out of reach", 52911, 4, 1, 2, 2, 20},
         FoundBy{"a state told while rejoining began a change of two workers", 20088, 8, 2, 4, 4,
                 12},
         FoundBy{"an engine that stopped while rejoining began a change", 21505, 8, 2, 4, 4, 12},
         FoundBy{"all that had made the last step were gone when asked", 21642, 8, 2, 4, 4, 12},
-        FoundBy{"the end came before the reports", 6235, 4, 1, 1, 4, 20},
-        FoundBy{"all workers were lost before the job began", 2063, 4, 1, 1, 4, 20},
+        FoundBy{"the end came before the reports", 6235, 4, 1, 2, 2, 20},
+        FoundBy{"all workers were lost before the job began", 2063, 4, 1, 2, 2, 20},
         FoundBy{"all agents came back, but not within two seconds", 5221, 8, 2, 4, 4, 16}));
 
 }  // namespace
