@@ -15,6 +15,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,7 @@ class RunRecorder : public JobObserver {
   std::unique_ptr<base::File> digests_;
   std::unique_ptr<base::File> ledger_;
   std::map<base::Rank, uint64_t> planned_bytes_;
+  std::set<base::Rank> finished_;
   std::map<base::Step, uint64_t> digests_before_;  // of the newest steps
   base::Step evaluated_;                           // newest evaluation
   RunNumbers numbers_;

@@ -152,6 +152,16 @@ TEST_F(RunRecorderTest, DigestsMetricsAndLedgerHaveALineAStep) {
                                              "\n");
 }
 
+TEST_F(RunRecorderTest, AnEndThatIsToldAgainIsWrittenOnce) {
+  open("out");
+  run_three_steps();
+  const std::string digests = text("out/digests.csv");
+  const size_t lines = events("out/events.jsonl").size();
+  recorder_->on_finished(Rank(0), {.step = Step(3), .state_digest = 0x51});
+  EXPECT_EQ(text("out/digests.csv"), digests);
+  EXPECT_EQ(events("out/events.jsonl").size(), lines);
+}
+
 TEST_F(RunRecorderTest, EventsTellTheStory) {
   open("out");
   run_three_steps();
