@@ -195,6 +195,7 @@ void RunRecorder::on_evaluation(const protocol::EvaluationReport& report) {
   write_event(base::Event("evaluation").with("step", report.step).with("val_loss", report.loss));
 }
 
+// Ranks say it again to a coordinator that was away.
 void RunRecorder::on_finished(base::Rank rank, const protocol::Finished& finished) {
   if (!finished_.insert(rank).second) return;  // told again
   numbers_.params_digest = finished.params_digest;
