@@ -109,9 +109,11 @@ base::Task<base::Status> Coordinator::welcome(Session& session, rpc::PeerIdentit
                          .with("workers_up", join.workers.size()));
   // Whoever is not in the list has died while we did not hear of it.
   if (machine_.plan().has_value()) {
-    const std::vector<recovery::PlanMember> members = machine_.plan()->members;
+    std::vector<recovery::PlanMember> members;
+    for (const recovery::PlanMember& member : machine_.plan()->members) {
+      if (member.node == session.node) members.push_back(member);
+    }
     for (const recovery::PlanMember& member : members) {
-      if (member.node != session.node) continue;
       bool listed = false;
       for (const protocol::WorkerInfo& info : join.workers)
         listed = listed || (info.worker == member.worker && info.incarnation == member.incarnation);
