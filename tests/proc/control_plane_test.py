@@ -14,7 +14,7 @@ from perdure_runs import PERDURE, PerdureTest, Run, example
 from process_watch import listening_ports
 from run_checks import digests, read_lines, read_table, run_errors
 
-STEPS = 1500
+STEPS = 1000
 SETS = ("layout.pipelines=2", "layout.stages=2", f"run.steps={STEPS}", "run.eval_every=0", "batch.micro_batch=1",
         "model.context=32")
 FLOOD = 200
