@@ -39,11 +39,13 @@ class ShownWaiter {
 
 SimConnection::SimConnection(SimNetwork& network, const std::array<End, 2>& ends)
     : network_(network), number_(++network.connection_last_), ends_(ends) {
-  network_.connections_.emplace(number_, this);
+  for (const End& end : ends_) network_.connections_[end.host->index()].emplace(number_, this);
   ++network_.stats_.connections_made;
 }
 
-SimConnection::~SimConnection() { network_.connections_.erase(number_); }
+SimConnection::~SimConnection() {
+  for (const End& end : ends_) network_.connections_[end.host->index()].erase(number_);
+}
 
 Status SimConnection::usable(int side) const {
   if (ends_[side].is_closed) return base::cancelled("the channel is closed");

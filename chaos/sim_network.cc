@@ -228,7 +228,9 @@ void SimNetwork::heal_all() {
 
 std::unique_ptr<base::Network> SimNetwork::make_port(SimHost& host) {
   CHECK_EQ(host.index(), hosts_.size());
+  CHECK(by_name_.emplace(host.name(), &host).second) << "two hosts are called " << host.name();
   hosts_.push_back(&host);
+  connections_.emplace_back();
   is_powered_.push_back(true);
   cuts_.emplace_back();
   return std::make_unique<SimPort>(*this, host);
@@ -241,7 +243,7 @@ void SimNetwork::on_host_death(SimHost& host, Crash crash) {
   const auto first = listeners_.lower_bound({host.index(), 0});
   const auto last = listeners_.upper_bound({host.index(), 0xFFFF});
   listeners_.erase(first, last);
-  for (const auto& [number, connection] : connections_) {
+  for (const auto& [number, connection] : connections_[host.index()]) {
     connection->on_host_death(host.index(), crash);
   }
 }
@@ -253,9 +255,8 @@ uint32_t SimNetwork::index_of(std::string_view name) const {
 }
 
 SimHost* SimNetwork::find_host(std::string_view name) const {
-  const auto found = std::find_if(hosts_.begin(), hosts_.end(),
-                                  [name](const SimHost* host) { return host->name() == name; });
-  return found == hosts_.end() ? nullptr : *found;
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? nullptr : found->second;
 }
 
 bool SimNetwork::is_reachable(uint32_t from, uint32_t to) {

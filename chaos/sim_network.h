@@ -77,6 +77,8 @@ class SimNetwork {
 
   const Stats& stats() const { return stats_; }
 
+  uint32_t index_of(std::string_view name) const;
+
   // For SimHost: its door to the network, and its death and birth.
   std::unique_ptr<base::Network> make_port(SimHost& host);
   void on_host_start(SimHost& host);
@@ -100,7 +102,6 @@ class SimNetwork {
     return to < cuts_[from].size() && cuts_[from][to];
   }
   void set_cut(uint32_t from, uint32_t to, bool is_cut);
-  uint32_t index_of(std::string_view name) const;
   SimHost* find_host(std::string_view name) const;
   // Can `from`'s segments reach the kernel of `to` now?
   bool is_reachable(uint32_t from, uint32_t to);
@@ -124,7 +125,8 @@ class SimNetwork {
   std::unordered_map<uint64_t, base::Nanos> busy_until_;     // by way, of links with a limit
   std::vector<std::vector<bool>> cuts_;                      // by sender, by receiver
   std::map<std::pair<uint32_t, uint16_t>, SimListener*> listeners_;  // by host and port
-  std::map<uint64_t, SimConnection*> connections_;                   // by their number
+  std::unordered_map<std::string, SimHost*> by_name_;                // looked up only
+  std::vector<std::map<uint64_t, SimConnection*>> connections_;      // by host, by their number
   uint64_t connection_last_ = 0;
   uint16_t port_last_ = 20000;
 };

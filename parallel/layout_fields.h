@@ -2,6 +2,7 @@
 // The fields of the values that travel, listed for runtime/rpc/wire.h, which reads and writes them.
 
 #include "parallel/layout.h"
+#include "parallel/layout_runs.h"
 #include "parallel/transfer_plan.h"
 
 namespace perdure::parallel {
@@ -19,8 +20,24 @@ void visit_fields(V& v, PipelinePlace& m) {
   v(m.stages, m.micro_batch_begin, m.micro_batch_end);
 }
 template <typename V>
+void visit_fields(V& v, PipelineRun& m) {
+  v(m.first, m.count);
+}
+template <typename V>
+void visit_fields(V& v, LayoutRuns& m) {
+  v(m.runs);
+}
+
+// Travels as its runs.
+template <typename V>
 void visit_fields(V& v, Layout& m) {
-  v(m.pipelines, m.micro_batches);
+  if constexpr (requires { v.status(); }) {  // a reader
+    LayoutRuns runs;
+    v(runs, m.micro_batches);
+    if (v.status().is_ok()) m.pipelines = pipelines_of(runs);
+  } else {
+    v(runs_of(m.pipelines), m.micro_batches);
+  }
 }
 
 }  // namespace perdure::parallel

@@ -157,7 +157,7 @@ void EpochMachine::adopt(const parallel::ReplanOption& option, const Resolution&
   plan.moves = option.transfer.moves;
   const base::Status legal = check_plan(options_.model, plan);
   CHECK(legal.is_ok()) << legal;
-  plan_ = std::move(plan);
+  set_plan(std::move(plan));
   step_seconds_ = option.step_seconds;
 }
 

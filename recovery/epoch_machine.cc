@@ -20,32 +20,6 @@ bool is_recoverable(base::StatusCode code) {
 
 }  // namespace
 
-std::string_view to_string(Phase phase) {
-  switch (phase) {
-    case Phase::kGathering:
-      return "gathering";
-    case Phase::kRejoining:
-      return "rejoining";
-    case Phase::kCollecting:
-      return "collecting";
-    case Phase::kResolving:
-      return "resolving";
-    case Phase::kWaiting:
-      return "waiting";
-    case Phase::kPreparing:
-      return "preparing";
-    case Phase::kLoading:
-      return "loading";
-    case Phase::kActive:
-      return "active";
-    case Phase::kHolding:
-      return "holding";
-    case Phase::kOver:
-      return "over";
-  }
-  return "unknown";
-}
-
 EpochMachine::EpochMachine(MachineOptions options) : options_(std::move(options)) {
   CHECK_EQ(options_.layer_cost.size(), options_.model.layers.size());
 }
@@ -58,7 +32,7 @@ void EpochMachine::begin(base::Nanos now, const std::optional<MachineMemory>& me
   phase_ = Phase::kRejoining;
   phase_end_ = now + options_.rejoin_timeout;
   epoch_ = memory->decided->epoch;
-  plan_ = memory->decided;
+  set_plan(*memory->decided);
   if (memory->active) last_active_ = plan_;
   for (const PlanMember& member : plan_->members) waiting_.insert(member.worker);
 }
@@ -84,8 +58,20 @@ EpochMachine::Member* EpochMachine::find_current(const Speaker& from) {
   return nullptr;
 }
 
-bool EpochMachine::is_member(base::WorkerId worker, base::Incarnation incarnation) const {
-  return plan_.has_value() && rank_of(*plan_, worker, incarnation).has_value();
+std::optional<base::Rank> EpochMachine::rank_of(base::WorkerId worker,
+                                                base::Incarnation incarnation) const {
+  const auto seat = seats_.find(worker);
+  if (seat == seats_.end() || plan_->members[seat->second.value()].incarnation != incarnation)
+    return std::nullopt;
+  return seat->second;
+}
+
+void EpochMachine::set_plan(EpochPlan plan) {
+  plan_ = std::move(plan);
+  seats_.clear();
+  for (uint32_t r = 0; r < plan_->members.size(); ++r)
+    seats_.emplace(plan_->members[r].worker, base::Rank(r));
+  unfinished_ = plan_->members.size();
 }
 
 void EpochMachine::on(const MemberUp& event) {
@@ -223,6 +209,7 @@ void EpochMachine::begin_change(const std::string& why) {
   for (const auto& [worker, member] : members_) epoch_ = std::max(epoch_, member.heard);
   epoch_ = epoch_.next();
   plan_.reset();
+  seats_.clear();
   before_.reset();
   asked_.reset();
   change_why_ = why;
@@ -302,13 +289,12 @@ void EpochMachine::on(const StepSeen& event) {
 void EpochMachine::on(const MemberFinished& event) {
   Member* member = find_current(event.from);
   if (member == nullptr || (phase_ != Phase::kActive && phase_ != Phase::kHolding)) return;
-  member->finished = true;
+  const bool is_new = !std::exchange(member->finished, true) &&
+                      is_member(event.from.worker, event.from.incarnation);
   member->does = MemberDoes::kFinished;
   committed_ = std::max(committed_, event.step);
-  for (const PlanMember& other : plan_->members) {
-    const auto found = members_.find(other.worker);
-    if (found == members_.end() || !found->second.finished) return;
-  }
+  if (is_new) --unfinished_;
+  if (unfinished_ > 0) return;
   end_job(base::Status::ok());
 }
 

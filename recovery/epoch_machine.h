@@ -65,7 +65,11 @@ class EpochMachine {
   base::Epoch epoch() const { return epoch_; }
   base::Step committed() const { return committed_; }
   const std::optional<EpochPlan>& plan() const { return plan_; }  // of epoch(), once decided
-  bool is_member(base::WorkerId worker, base::Incarnation incarnation) const;
+  bool is_member(base::WorkerId worker, base::Incarnation incarnation) const {
+    return rank_of(worker, incarnation).has_value();
+  }
+  // As recovery::rank_of in plan(), without a search.
+  std::optional<base::Rank> rank_of(base::WorkerId worker, base::Incarnation incarnation) const;
   // When a Tick is due; kNoDeadline when none.
   base::Nanos next_deadline() const;
   uint64_t stale_events() const { return stale_events_; }
@@ -99,6 +103,7 @@ class EpochMachine {
   Member* find_current(const Speaker& from);
   void begin_change(const std::string& why);
   void drop(base::WorkerId worker);
+  void set_plan(EpochPlan plan);
   void end_job(base::Status status);
   void expire_phase();
   void consider_growth();
@@ -128,9 +133,11 @@ class EpochMachine {
   Phase phase_ = Phase::kGathering;
   base::Epoch epoch_;
   std::optional<EpochPlan> plan_;
+  std::map<base::WorkerId, base::Rank> seats_;  // of plan_
   std::optional<EpochPlan> last_active_;
   double step_seconds_ = 0.0;            // predicted, of plan_
   std::set<base::WorkerId> waiting_;     // whose answer this phase needs
+  size_t unfinished_ = 0;                // members of plan_ that have not finished
   std::optional<base::WorkerId> asked_;  // for the vote that others lack
   std::optional<HeldDigests> before_;    // the state that the plan must keep
   base::Step committed_;                 // newest known

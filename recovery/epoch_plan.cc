@@ -4,8 +4,22 @@
 
 namespace perdure::recovery {
 
-base::Status check_plan(const parallel::ModelSpec& model, const EpochPlan& plan) {
+base::Status check_shape(const parallel::ModelSpec& model, const EpochPlan& plan) {
   RETURN_IF_ERROR(parallel::check_layout(model, plan.layout));
+  const uint32_t ranks = plan.layout.ranks();
+  for (const parallel::TensorMove& move : plan.moves) {
+    if (move.from.value() >= ranks || move.to.value() >= ranks || move.from == move.to ||
+        move.tensor.value() >= model.tensors.size()) {
+      return base::invalid_argument("plan moves tensor " + std::to_string(move.tensor.value()) +
+                                    " between ranks " + std::to_string(move.from.value()) +
+                                    " and " + std::to_string(move.to.value()));
+    }
+  }
+  return base::Status::ok();
+}
+
+base::Status check_plan(const parallel::ModelSpec& model, const EpochPlan& plan) {
+  RETURN_IF_ERROR(check_shape(model, plan));
   if (plan.members.size() != plan.layout.ranks()) {
     return base::invalid_argument("plan of epoch " + std::to_string(plan.epoch.value()) + " has " +
                                   std::to_string(plan.members.size()) + " members for " +
@@ -16,14 +30,6 @@ base::Status check_plan(const parallel::ModelSpec& model, const EpochPlan& plan)
     if (!seen.insert(member.worker).second) {
       return base::invalid_argument("worker " + std::to_string(member.worker.value()) +
                                     " has two ranks");
-    }
-  }
-  for (const parallel::TensorMove& move : plan.moves) {
-    if (move.from.value() >= plan.layout.ranks() || move.to.value() >= plan.layout.ranks() ||
-        move.from == move.to || move.tensor.value() >= model.tensors.size()) {
-      return base::invalid_argument("plan moves tensor " + std::to_string(move.tensor.value()) +
-                                    " between ranks " + std::to_string(move.from.value()) +
-                                    " and " + std::to_string(move.to.value()));
     }
   }
   return base::Status::ok();

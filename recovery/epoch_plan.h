@@ -11,8 +11,11 @@
 
 namespace perdure::recovery {
 
-// One member per rank, no worker twice, a legal layout for the model, moves between ranks that
-// exist. kInvalidArgument names what is wrong.
+// A legal layout for the model, moves between ranks that exist: what a worker can check, who is
+// not told of the members.
+base::Status check_shape(const parallel::ModelSpec& model, const EpochPlan& plan);
+
+// Also one member per rank, no worker twice. kInvalidArgument names what is wrong.
 base::Status check_plan(const parallel::ModelSpec& model, const EpochPlan& plan);
 
 // The rank of this process in the plan; none when it (or an older process of its number) is no

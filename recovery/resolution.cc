@@ -1,6 +1,7 @@
 #include "recovery/resolution.h"
 
 #include <algorithm>
+#include <map>
 
 namespace perdure::recovery {
 
@@ -25,17 +26,21 @@ Resolution resolve(const std::vector<ToldState>& told) {
       result.stale.push_back(t.worker);
     }
   }
+  if (one_behind.empty()) return result;
+  // By vote, the first who can give it.
+  std::map<std::pair<base::Epoch, uint32_t>, base::WorkerId> givers;
+  for (const ToldState& t : told) {
+    if (t.state.has_state != 0 && t.state.committed.step == result.committed.step)
+      givers.emplace(std::pair(t.state.vote.epoch, t.state.vote.attempt), t.worker);
+  }
   for (const ToldState* t : one_behind) {
-    const auto giver = std::find_if(told.begin(), told.end(), [&](const ToldState& other) {
-      return other.state.has_state != 0 && other.state.committed.step == result.committed.step &&
-             other.state.vote == t->state.pending;
-    });
-    if (giver == told.end()) {
+    const auto giver = givers.find({t->state.pending.epoch, t->state.pending.attempt});
+    if (giver == givers.end()) {
       result.stale.push_back(t->worker);
       continue;
     }
     result.behind.push_back(t->worker);
-    if (!result.asked.has_value()) result.asked = giver->worker;
+    if (!result.asked.has_value()) result.asked = giver->second;
   }
   return result;
 }

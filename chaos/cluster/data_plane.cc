@@ -22,6 +22,7 @@ void DataPlane::attach(FakeEngine& engine) {
 
 void DataPlane::detach(FakeEngine& engine) {
   leave(engine);
+  seats_.erase({engine.worker(), engine.incarnation()});
   engines_.erase({engine.worker(), engine.incarnation()});
 }
 
@@ -41,21 +42,30 @@ void DataPlane::sit(FakeEngine& engine, const Seat& seat) {
   group.ranks = seat.ranks;
   group.seats[seat.rank] = {engine.worker(), engine.incarnation()};
   group.present.insert(seat.rank);
+  group.untold.insert(seat.rank);
+  seats_[{engine.worker(), engine.incarnation()}][seat.epoch] = seat.rank;
   while (groups_.size() > kGroupsKept) groups_.erase(groups_.begin());
 }
 
 void DataPlane::leave(FakeEngine& engine) {
-  const EngineKey key{engine.worker(), engine.incarnation()};
-  for (auto& [epoch, group] : groups_) {
-    for (const auto& [rank, seat] : group.seats) {
-      if (seat == key && group.present.erase(rank) != 0) tell_loss(epoch, rank);
-    }
+  const auto seats = seats_.find({engine.worker(), engine.incarnation()});
+  if (seats == seats_.end()) return;
+  for (const auto& [epoch, rank] : std::exchange(seats->second, {})) {
+    const auto group = groups_.find(epoch);
+    if (group == groups_.end()) continue;
+    group->second.present.erase(rank);
+    group->second.untold.erase(rank);
+    tell_loss(epoch, rank);
   }
 }
 
 void DataPlane::tell_loss(base::Epoch epoch, base::Rank lost) {
-  for (const base::Rank rank : groups_.at(epoch).present) {
-    if (random_.bernoulli(options_.silent_loss)) continue;
+  // One loss is enough for an engine: who will hear of one is not told of others.
+  std::set<base::Rank>& untold = groups_.at(epoch).untold;
+  for (auto next = untold.begin(); next != untold.end();) {
+    const base::Rank rank = *next;
+    next = random_.bernoulli(options_.silent_loss) ? std::next(next) : untold.erase(next);
+    if (untold.contains(rank)) continue;
     world_.call_at(world_.now() + draw(options_.loss_mean), [this, epoch, rank, lost] {
       const auto group = groups_.find(epoch);
       if (group == groups_.end() || !group->second.present.contains(rank)) return;

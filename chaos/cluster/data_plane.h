@@ -83,6 +83,7 @@ class DataPlane {
     uint32_t ranks = 0;
     std::map<base::Rank, EngineKey> seats;  // also of those that have died or left
     std::set<base::Rank> present;
+    std::set<base::Rank> untold;  // of those present: will not hear of a loss yet
     std::map<BarrierKey, Barrier> barriers;
   };
 
@@ -97,6 +98,7 @@ class DataPlane {
   const DataPlaneOptions options_;
   base::SeededRandom random_;
   std::map<EngineKey, FakeEngine*> engines_;
+  std::map<EngineKey, std::map<base::Epoch, base::Rank>> seats_;  // where it has not left
   std::map<base::Epoch, Group> groups_;
   std::map<uint32_t, uint32_t> sides_;  // by host; 0 where nothing is said
 };

@@ -1,5 +1,8 @@
 #include "chaos/cluster/fake_engine.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/fault_point.h"
 #include "base/hash.h"
 #include "base/sleep.h"
@@ -18,16 +21,26 @@ uint64_t FakeJob::next_digest(uint64_t digest, uint64_t step) {
 }
 
 uint64_t FakeJob::digest_after(base::TensorId tensor, uint64_t step) const {
-  uint64_t digest = seed_digest(tensor);
-  for (uint64_t s = 1; s <= step; ++s) digest = next_digest(digest, s);
-  return digest;
+  while (digests_.size() <= step) {
+    std::vector<uint64_t> next(model.tensors.size());
+    for (uint32_t t = 0; t < next.size(); ++t) {
+      next[t] = digests_.empty() ? seed_digest(base::TensorId(t))
+                                 : next_digest(digests_.back()[t], digests_.size());
+    }
+    digests_.push_back(std::move(next));
+  }
+  return digests_[step].at(tensor.value());
 }
 
 uint64_t FakeJob::state_digest_after(uint64_t step) const {
-  uint64_t sum = step;
-  for (uint32_t t = 0; t < model.tensors.size(); ++t)
-    sum = base::mix64(sum ^ digest_after(base::TensorId(t), step));
-  return sum;
+  while (state_digests_.size() <= step) {
+    const uint64_t s = state_digests_.size();
+    uint64_t sum = s;
+    for (uint32_t t = 0; t < model.tensors.size(); ++t)
+      sum = base::mix64(sum ^ digest_after(base::TensorId(t), s));
+    state_digests_.push_back(sum);
+  }
+  return state_digests_[step];
 }
 
 FakeEngine::FakeEngine(SimHost& host, base::WorkerId worker, base::Incarnation incarnation,
@@ -125,11 +138,16 @@ void FakeEngine::commit(recovery::VoteId vote) {
   observer_.on_commit(*this, committed_.step, vote);
 }
 
-base::Task<base::Result<protocol::Prepared>> FakeEngine::prepare(const recovery::EpochPlan& plan,
+base::Task<base::Result<protocol::Prepared>> FakeEngine::prepare(recovery::EpochPlan plan,
                                                                  base::Rank rank) {
   const uint64_t turn = turn_;
   seat_ = {.epoch = plan.epoch, .rank = rank, .ranks = plan.layout.ranks()};
-  plan_ = plan;
+  part_ = {.resume = plan.resume,
+           .source = plan.source,
+           .needed = plan.layout.tensors(job_.model, rank)};
+  std::copy_if(plan.moves.begin(), plan.moves.end(), std::back_inserter(part_.moves),
+               [rank](const auto& move) { return move.from == rank || move.to == rank; });
+  plan = {};
   passed_.clear();
   lost_ = base::Status::ok();
   wants_hold_ = false;
@@ -157,11 +175,11 @@ base::Task<base::Status> FakeEngine::fetch(const parallel::TensorMove& move, uin
   FakeEngine* source = plane_.peer(*this, seat_.epoch, move.from);
   if (source == nullptr) co_return base::unavailable("the source of a tensor is lost");
   const auto found = source->tensors_.find(move.tensor);
-  if (found == source->tensors_.end() || !(source->committed_ == plan_->resume))
+  if (found == source->tensors_.end() || !(source->committed_ == part_.resume))
     co_return base::data_loss("the source does not hold what the plan says");
-  if (!(committed_ == plan_->resume)) {  // older state is of no use beside it
+  if (!(committed_ == part_.resume)) {  // older state is of no use beside it
     tensors_.clear();
-    committed_ = plan_->resume;
+    committed_ = part_.resume;
   }
   has_state_ = true;
   vote_ = {};
@@ -171,21 +189,21 @@ base::Task<base::Status> FakeEngine::fetch(const parallel::TensorMove& move, uin
 }
 
 base::Task<base::Result<protocol::Loaded>> FakeEngine::load(
-    const std::vector<std::vector<std::byte>>&) {
+    std::vector<protocol::RankAddress> addresses) {
+  addresses = {};
   const uint64_t turn = turn_;
   const base::Status connected = co_await pass({BarrierKind::kConnect, 0}, turn);
   if (!connected.is_ok()) co_return connected;
   point("epoch.transfer");
-  const std::vector<base::TensorId> needed = plan_->layout.tensors(job_.model, seat_.rank);
-  if (plan_->source == recovery::StateSource::kSeed) {
+  const Part part = part_;
+  if (part.source == recovery::StateSource::kSeed) {
     tensors_.clear();
-    for (const base::TensorId t : needed) tensors_[t] = job_.seed_digest(t);
+    for (const base::TensorId t : part.needed) tensors_[t] = job_.seed_digest(t);
     committed_ = {};
     has_state_ = true;
     vote_ = pending_ = {};
   }
-  const std::vector<parallel::TensorMove> moves = plan_->moves;
-  for (const parallel::TensorMove& move : moves) {
+  for (const parallel::TensorMove& move : part.moves) {
     if (move.from == seat_.rank) point("epoch.serve");
     if (turn != turn_) co_return interrupted();
     if (move.to != seat_.rank) continue;
@@ -196,7 +214,7 @@ base::Task<base::Result<protocol::Loaded>> FakeEngine::load(
   const base::Status all_moved = co_await pass({BarrierKind::kConnect, 1}, turn);
   if (!all_moved.is_ok()) co_return all_moved;
   std::map<base::TensorId, uint64_t> kept;
-  for (const base::TensorId t : needed) {
+  for (const base::TensorId t : part.needed) {
     const auto found = tensors_.find(t);
     if (found == tensors_.end()) co_return base::data_loss("a tensor of the stage is missing");
     kept.insert(*found);

@@ -18,7 +18,8 @@
 
 namespace perdure::chaos::cluster {
 
-struct FakeJob {
+class FakeJob {
+ public:
   parallel::ModelSpec model;
   uint64_t steps = 20;
   uint64_t samples_per_step = 8;
@@ -29,8 +30,12 @@ struct FakeJob {
 
   uint64_t seed_digest(base::TensorId tensor) const;
   static uint64_t next_digest(uint64_t digest, uint64_t step);
-  uint64_t digest_after(base::TensorId tensor, uint64_t step) const;  // O(step)
-  uint64_t state_digest_after(uint64_t step) const;                   // of all tensors
+  uint64_t digest_after(base::TensorId tensor, uint64_t step) const;
+  uint64_t state_digest_after(uint64_t step) const;  // of all tensors
+
+ private:
+  mutable std::vector<std::vector<uint64_t>> digests_;  // by step, by tensor; made when asked for
+  mutable std::vector<uint64_t> state_digests_;         // by step
 };
 
 // What invariants hear. Called inside the host's turn; must not act on the world.
@@ -53,10 +58,10 @@ class FakeEngine final : public runtime::worker::EngineDriver {
   base::Result<recovery::VoteValue> vote() const override;
   base::Task<base::Status> apply_vote(const recovery::VoteValue& vote) override;
   recovery::StateReport state() const override;
-  base::Task<base::Result<runtime::protocol::Prepared>> prepare(const recovery::EpochPlan& plan,
+  base::Task<base::Result<runtime::protocol::Prepared>> prepare(recovery::EpochPlan plan,
                                                                 base::Rank rank) override;
   base::Task<base::Result<runtime::protocol::Loaded>> load(
-      const std::vector<std::vector<std::byte>>& addresses) override;
+      std::vector<runtime::protocol::RankAddress> addresses) override;
   base::Status go() override;
   void hold() override { wants_hold_ = true; }
   void abort(const base::Status& why) override;
@@ -78,6 +83,14 @@ class FakeEngine final : public runtime::worker::EngineDriver {
   const std::map<base::TensorId, uint64_t>& tensors() const { return tensors_; }
 
  private:
+  // What of a plan is this rank's; plans of large jobs are too large to keep in every engine.
+  struct Part {
+    recovery::CommittedState resume;
+    recovery::StateSource source = recovery::StateSource::kSeed;
+    std::vector<base::TensorId> needed;
+    std::vector<parallel::TensorMove> moves;
+  };
+
   base::Task<void> run_steps(uint64_t turn);
   base::Task<base::Status> pass(BarrierKey key, uint64_t turn);
   base::Task<base::Status> fetch(const parallel::TensorMove& move, uint64_t turn);
@@ -108,7 +121,7 @@ class FakeEngine final : public runtime::worker::EngineDriver {
 
   // of the epoch
   DataPlane::Seat seat_;
-  std::optional<recovery::EpochPlan> plan_;
+  Part part_;
   std::map<BarrierKey, bool> passed_;  // and whether a hold is wanted
   base::Status lost_;                  // a peer, ok while none
   bool wants_hold_ = false;

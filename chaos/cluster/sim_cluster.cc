@@ -20,14 +20,20 @@ parallel::ModelSpec small_model(int64_t layers) {
   return std::move(model).value();
 }
 
+FakeJob make_job(const ClusterOptions& options) {
+  FakeJob job;
+  job.model = small_model(options.layers);
+  job.steps = options.steps;
+  job.samples_per_step = options.micro_batches;
+  job.compute_mean = options.compute_mean;
+  return job;
+}
+
 }  // namespace
 
 SimCluster::SimCluster(const ClusterOptions& options)
     : options_(options),
-      job_{.model = small_model(options.layers),
-           .steps = options.steps,
-           .samples_per_step = options.micro_batches,
-           .compute_mean = options.compute_mean},
+      job_(make_job(options)),
       places_(std::make_unique<Places>(*this)),
       plane_(world_, options.seed, options.data),
       world_({.seed = options.seed, .link = options.link}) {
@@ -172,11 +178,7 @@ void SimCluster::at_point(std::string_view name) {
 }
 
 uint64_t SimCluster::expected(base::TensorId tensor, base::Step step) {
-  auto& chain = expected_[tensor];
-  if (chain.empty()) chain.push_back(job_.seed_digest(tensor));
-  while (chain.size() <= step.value())
-    chain.push_back(FakeJob::next_digest(chain.back(), chain.size()));
-  return chain[step.value()];
+  return job_.digest_after(tensor, step.value());
 }
 
 }  // namespace perdure::chaos::cluster

@@ -129,7 +129,6 @@ class SimCluster : private EngineObserver {
   std::map<base::WorkerId, WorkerSlot> workers_;
   std::map<base::NodeId, SimHost*> agents_;
   std::map<base::WorkerId, std::pair<base::Epoch, uint32_t>> late_commits_;
-  std::map<base::TensorId, std::vector<uint64_t>> expected_;  // digests by step
   std::set<base::NodeId> cut_;
   std::set<base::NodeId> paused_;
   base::Epoch newest_active_;

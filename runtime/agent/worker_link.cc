@@ -86,6 +86,7 @@ Task<Status> WorkerSet::admit(std::shared_ptr<Link> link) {
   slot->info.device = up.info.device;
   slot->info.pid = up.info.pid;
   slot->was_up = true;
+  slot->is_silent = false;
   slot->heard_last = services_.clock.now();
   link->worker = worker;
   link->incarnation = peer->incarnation;
@@ -107,6 +108,7 @@ Task<Status> WorkerSet::follow(std::shared_ptr<Link> link) {
 
 Status WorkerSet::take(Slot& slot, rpc::Frame frame) {
   slot.heard_last = services_.clock.now();
+  if (std::exchange(slot.is_silent, false)) listener_.on_worker_up(slot.info);
   const auto type = static_cast<MessageType>(frame.type);
   if (type == MessageType::kBeat) {
     ASSIGN_OR_RETURN(const protocol::Beat beat, protocol::from_frame<protocol::Beat>(frame));

@@ -24,6 +24,7 @@ constexpr Nanos kSettleTimeout = std::chrono::milliseconds(100);
 // A process that closed its connection is about to end; how it ends says more.
 constexpr Nanos kUnlinkedMax = std::chrono::seconds(1);
 constexpr Nanos kReapTimeout = std::chrono::seconds(5);
+constexpr int kSilentLeasesMax = 10;
 
 std::string seconds_text(Nanos time) {
   char buffer[32];
@@ -74,6 +75,7 @@ void WorkerSet::start(base::WorkerId worker, Slot& slot) {
   slot.link = nullptr;
   slot.was_up = false;
   slot.told_down = false;
+  slot.is_silent = false;
   slot.step = base::Step(0);
   slot.started_at = slot.heard_last = services_.clock.now();
   WorkerStart request{.worker = worker, .incarnation = incarnation, .agent = socket_->address()};
@@ -118,7 +120,10 @@ Task<void> WorkerSet::settle_exit(base::WorkerId worker, base::Incarnation incar
 void WorkerSet::report_down(Slot& slot, const std::string& how) {
   if (slot.link != nullptr) slot.link->close();
   slot.link = nullptr;
-  if (std::exchange(slot.told_down, true)) return;
+  if (!std::exchange(slot.told_down, true) && !slot.is_silent) tell_down(slot, how);
+}
+
+void WorkerSet::tell_down(Slot& slot, const std::string& how) {
   LOG_INFO("agent", "worker is down", KV("worker", slot.info.worker),
            KV("incarnation", slot.info.incarnation), KV("how", how));
   listener_.on_worker_down(
@@ -180,14 +185,21 @@ void WorkerSet::tick() {
     if (gap > lease / 2) slot.heard_last = std::min(now, slot.heard_last + gap);
     if (!slot.is_running() || slot.told_down) continue;
     const std::string why = why_silent(slot, now);
-    if (!why.empty()) give_up(slot, why);
+    if (why.empty()) continue;
+    // A machine that is busy may silence a healthy process for a second: it is counted out at once,
+    // and let in again with all it holds when it speaks. Only long silence ends it.
+    if (slot.is_up() && now - slot.heard_last < kSilentLeasesMax * lease) {
+      if (!std::exchange(slot.is_silent, true)) tell_down(slot, why);
+    } else {
+      give_up(slot, why);
+    }
   }
 }
 
 std::vector<WorkerInfo> WorkerSet::up() const {
   std::vector<WorkerInfo> infos;
   for (const auto& [worker, slot] : slots_) {
-    if (slot.is_up()) infos.push_back(slot.info);
+    if (slot.is_up() && !slot.is_silent) infos.push_back(slot.info);
   }
   return infos;
 }

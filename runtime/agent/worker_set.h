@@ -6,8 +6,8 @@
 //    └────────────────────┴──────────────── back-off (RestartPolicy) ◄───────────────────┘
 //
 // A stopped process (SIGSTOP) keeps its connection and says nothing: it is found by its missing
-// beats and killed. Owns the processes. Threads: the component's. Its owner calls stop(); the
-// listener and all services outlive it.
+// beats, counted out after a lease, and killed after several. Owns the processes. Threads: the
+// component's. Its owner calls stop(); the listener and all services outlive it.
 
 #include <map>
 #include <memory>
@@ -32,7 +32,7 @@ class WorkerSetListener {
  public:
   virtual ~WorkerSetListener() = default;
   virtual void on_worker_up(const protocol::WorkerInfo& info) = 0;
-  // Once for each process that was started.
+  // Its process has ended, or it is silent: then on_worker_up follows when it speaks again.
   virtual void on_worker_down(const protocol::WorkerDown& down) = 0;
   // An error ends the worker.
   virtual base::Status on_worker_message(protocol::WorkerMessage message) = 0;
@@ -99,6 +99,7 @@ class WorkerSet {
     bool is_wanted = true;
     bool was_up = false;
     bool told_down = true;
+    bool is_silent = false;  // counted out, but its process is still there
     bool restart_pending = false;
   };
 
@@ -116,6 +117,7 @@ class WorkerSet {
   void on_exit(base::WorkerId worker, base::Incarnation incarnation, const std::string& how);
   void give_up(Slot& slot, const std::string& why);
   void report_down(Slot& slot, const std::string& how);
+  void tell_down(Slot& slot, const std::string& how);
   void schedule_restart(Slot& slot);
   std::string why_silent(const Slot& slot, base::Nanos now) const;
   void put(Slot& slot, rpc::Frame frame);

@@ -12,6 +12,7 @@
 //
 // Threads: the component's. `run` returns when the job is over.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -110,8 +111,11 @@ class Coordinator {
   void feed(const recovery::MachineEvent& event);
   void carry_out(const recovery::MachineAction& action);
   void carry_out(const recovery::Send& send);
-  void send_to(const std::vector<recovery::PlanMember>& to, base::Epoch epoch,
-               protocol::MessageType type, const rpc::Payload& payload);
+  // What a message says to the workers of one node.
+  using PayloadOf = std::function<rpc::Payload(const std::vector<protocol::WorkerTarget>&)>;
+  void send_to(const recovery::Send& send, protocol::MessageType type, const PayloadOf& payload_of);
+  void send_prepare(const recovery::Send& send, const recovery::OrderPrepare& order);
+  void send_load(const recovery::Send& send, const recovery::OrderLoad& order);
   bool record(RecordKind kind, rpc::Payload payload);
   void record_progress();
 

@@ -85,7 +85,8 @@ base::Task<base::Status> Coordinator::welcome(Session& session, rpc::PeerIdentit
     const NodeRecord entry{session.node, session.incarnation, join.born};
     if (!record(RecordKind::kNode, rpc::to_bytes(entry)))
       co_return base::internal("the journal cannot be written");
-    if (before.incarnation.value() != 0) lose_node(session.node, "replaced by a new process");
+    if (before.state == membership::NodeState::kAlive)
+      lose_node(session.node, "replaced by a new process");
   }
   Node& node = nodes_[session.node];
   if (node.session != nullptr) {
@@ -109,9 +110,11 @@ base::Task<base::Status> Coordinator::welcome(Session& session, rpc::PeerIdentit
                          .with("workers_up", join.workers.size()));
   // Whoever is not in the list has died while we did not hear of it.
   if (machine_.plan().has_value()) {
-    const std::vector<recovery::PlanMember> members = machine_.plan()->members;
+    std::vector<recovery::PlanMember> members;
+    for (const recovery::PlanMember& member : machine_.plan()->members) {
+      if (member.node == session.node) members.push_back(member);
+    }
     for (const recovery::PlanMember& member : members) {
-      if (member.node != session.node) continue;
       bool listed = false;
       for (const protocol::WorkerInfo& info : join.workers)
         listed = listed || (info.worker == member.worker && info.incarnation == member.incarnation);
@@ -210,7 +213,10 @@ void Coordinator::worker_down(base::NodeId node, const protocol::WorkerDown& dow
                       " ended early: " + down.how));
     return;
   }
-  feed(recovery::MemberDown{down.worker, down.incarnation, down.how});
+  feed(recovery::MemberDown{.worker = down.worker,
+                            .incarnation = down.incarnation,
+                            .how = down.how,
+                            .has_ended = !down.how.starts_with("no beat")});
 }
 
 void Coordinator::lose_node(base::NodeId node, const std::string& why) {

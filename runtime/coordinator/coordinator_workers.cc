@@ -1,7 +1,10 @@
 // What workers say (through their agents), and what the machine orders.
 
+#include <set>
+
 #include "base/fault_point.h"
 #include "base/log.h"
+#include "parallel/rank_partners.h"
 #include "recovery/epoch_fields.h"
 #include "runtime/coordinator/coordinator.h"
 
@@ -73,7 +76,8 @@ void Coordinator::carry_out(const recovery::MachineAction& action) {
 
 void Coordinator::carry_out(const recovery::Send& send) {
   const auto deliver = [&](const auto& message) {
-    send_to(send.to, send.epoch, std::decay_t<decltype(message)>::kType, rpc::to_bytes(message));
+    send_to(send, std::decay_t<decltype(message)>::kType,
+            [payload = rpc::to_bytes(message)](const auto&) { return payload; });
   };
   if (const auto* fence = std::get_if<recovery::OrderFence>(&send.order)) {
     deliver(protocol::Fence{.why = fence->why, .reported = observer_.steps_known()});
@@ -82,9 +86,9 @@ void Coordinator::carry_out(const recovery::Send& send) {
   } else if (const auto* apply = std::get_if<recovery::OrderApply>(&send.order)) {
     deliver(protocol::ApplyVote{.vote = apply->vote});
   } else if (const auto* prepare = std::get_if<recovery::OrderPrepare>(&send.order)) {
-    deliver(protocol::Prepare{.plan = prepare->plan});
+    send_prepare(send, *prepare);
   } else if (const auto* load = std::get_if<recovery::OrderLoad>(&send.order)) {
-    deliver(protocol::Load{.addresses = load->addresses});
+    send_load(send, *load);
   } else if (std::holds_alternative<recovery::OrderGo>(send.order)) {
     deliver(protocol::Go{.reported = observer_.steps_known()});
     // Rank 0 may be new, and know nothing of the last step of the epoch before.
@@ -97,18 +101,54 @@ void Coordinator::carry_out(const recovery::Send& send) {
   }
 }
 
-void Coordinator::send_to(const std::vector<recovery::PlanMember>& to, base::Epoch epoch,
-                          protocol::MessageType type, const rpc::Payload& payload) {
+// What all are told alike is encoded once.
+void Coordinator::send_prepare(const recovery::Send& send, const recovery::OrderPrepare& order) {
+  recovery::EpochPlan plan = order.plan;
+  plan.members.clear();
+  const rpc::Payload shared = rpc::to_bytes(plan);
+  send_to(send, protocol::Prepare::kType, [&](const std::vector<protocol::WorkerTarget>& targets) {
+    protocol::Prepare message;
+    for (const protocol::WorkerTarget& t : targets) {
+      const auto rank = machine_.rank_of(t.worker, t.incarnation);
+      CHECK(rank.has_value()) << "worker " << t.worker << " is no member";
+      message.ranks.push_back({t.worker, t.incarnation, *rank});
+    }
+    const rpc::Payload ranks = rpc::to_bytes(message.ranks);
+    rpc::Payload payload = shared;
+    payload.insert(payload.end(), ranks.begin(), ranks.end());
+    return payload;
+  });
+}
+
+void Coordinator::send_load(const recovery::Send& send, const recovery::OrderLoad& order) {
+  const recovery::EpochPlan& plan = *machine_.plan();
+  const auto partners = parallel::rank_partners(options_.machine.model, plan.layout, plan.moves);
+  send_to(send, protocol::Load::kType, [&](const std::vector<protocol::WorkerTarget>& targets) {
+    std::set<base::Rank> needed;
+    for (const protocol::WorkerTarget& t : targets) {
+      const auto rank = machine_.rank_of(t.worker, t.incarnation);
+      CHECK(rank.has_value()) << "worker " << t.worker << " is no member";
+      needed.insert(partners[rank->value()].begin(), partners[rank->value()].end());
+    }
+    protocol::Load message;
+    for (const base::Rank rank : needed)
+      message.addresses.push_back({rank, order.addresses[rank.value()]});
+    return rpc::to_bytes(message);
+  });
+}
+
+void Coordinator::send_to(const recovery::Send& send, protocol::MessageType type,
+                          const PayloadOf& payload_of) {
   std::map<base::NodeId, protocol::ToWorkers> by_node;
-  for (const recovery::PlanMember& member : to)
+  for (const recovery::PlanMember& member : send.to)
     by_node[member.node].targets.push_back({member.worker, member.incarnation});
   for (auto& [id, message] : by_node) {
     Session* session = nodes_[id].session;
     if (session == nullptr) continue;
     message.type = type;
-    message.payload = payload;
+    message.payload = payload_of(message.targets);
     rpc::Stamp with = stamp();
-    with.epoch = epoch;
+    with.epoch = send.epoch;
     tell(*session, protocol::to_frame(message, with));
   }
 }
@@ -136,10 +176,8 @@ base::Status Coordinator::hear_report(const protocol::WorkerMessage& m) {
     }
     case protocol::MessageType::kPrepared: {
       ASSIGN_OR_RETURN(auto prepared, rpc::from_bytes<protocol::Prepared>(m.payload));
-      if (machine_.plan().has_value()) {
-        const auto rank = recovery::rank_of(*machine_.plan(), m.worker, m.incarnation);
-        if (rank.has_value()) observer_.on_prepared(*rank, prepared);
-      }
+      const auto rank = machine_.rank_of(m.worker, m.incarnation);
+      if (rank.has_value()) observer_.on_prepared(*rank, prepared);
       feed(recovery::Prepared{speaker(m), std::move(prepared.address)});
       return base::Status::ok();
     }
@@ -166,9 +204,9 @@ base::Status Coordinator::hear_report(const protocol::WorkerMessage& m) {
     }
     case protocol::MessageType::kFinished: {
       ASSIGN_OR_RETURN(const auto finished, rpc::from_bytes<protocol::Finished>(m.payload));
-      if (m.epoch == machine_.epoch() && machine_.is_member(m.worker, m.incarnation)) {
+      const auto rank = machine_.rank_of(m.worker, m.incarnation);
+      if (m.epoch == machine_.epoch() && rank.has_value()) {
         if (are_reports_missing(finished.step)) return base::Status::ok();
-        const auto rank = recovery::rank_of(*machine_.plan(), m.worker, m.incarnation);
         observer_.on_finished(*rank, finished);
       }
       feed(recovery::MemberFinished{speaker(m), finished.step, finished.state_digest,
@@ -185,9 +223,7 @@ void Coordinator::ask_reports() {
   if (now < asked_at_ + kAskEvery || !machine_.plan().has_value()) return;
   asked_at_ = now;
   if (end_waits_) ++end_asked_;
-  const protocol::AskReports ask{.reported = observer_.steps_known()};
-  send_to(machine_.plan()->members, machine_.epoch(), protocol::AskReports::kType,
-          rpc::to_bytes(ask));
+  carry_out(recovery::Send{machine_.plan()->members, machine_.epoch(), recovery::OrderTellAgain{}});
 }
 
 // The end is not taken before every step was heard of: who is asked for its reports tells its end

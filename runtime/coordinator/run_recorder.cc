@@ -197,7 +197,7 @@ void RunRecorder::on_evaluation(const protocol::EvaluationReport& report) {
 
 // Ranks say it again to a coordinator that was away.
 void RunRecorder::on_finished(base::Rank rank, const protocol::Finished& finished) {
-  if (!finished_.insert(rank).second) return;
+  if (!finished_.insert(rank).second) return;  // told again
   numbers_.params_digest = finished.params_digest;
   numbers_.state_digest = finished.state_digest;
   numbers_.peak_bytes_max = std::max(numbers_.peak_bytes_max, finished.peak_bytes);

@@ -62,6 +62,7 @@ class RunRecorder : public JobObserver {
   void on_active(const recovery::EpochPlan& plan) override;
   StepNews on_step(const protocol::StepReport& report) override;
   void on_evaluation(const protocol::EvaluationReport& report) override;
+  // A job ends once: what a rank says again, also in a later epoch, is the same.
   void on_finished(base::Rank rank, const protocol::Finished& finished) override;
   base::Step steps_known() const override { return base::Step(numbers_.steps); }
 

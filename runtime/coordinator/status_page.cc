@@ -30,9 +30,7 @@ std::string Coordinator::status_json() const {
         nlohmann::ordered_json entry;
         entry["worker"] = worker.value();
         entry["pid"] = up.pid;
-        const auto rank = machine_.plan().has_value()
-                              ? recovery::rank_of(*machine_.plan(), worker, up.incarnation)
-                              : std::nullopt;
+        const auto rank = machine_.rank_of(worker, up.incarnation);
         if (rank.has_value()) {
           entry["rank"] = rank->value();
         } else {

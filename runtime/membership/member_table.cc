@@ -9,6 +9,9 @@ using base::Incarnation;
 using base::Nanos;
 using base::NodeId;
 
+// A join takes no longer than this on its way.
+constexpr Nanos kLateMax = std::chrono::seconds(60);
+
 std::string process(NodeId node, Incarnation incarnation) {
   return "node " + std::to_string(node.value()) + ", process " +
          std::to_string(incarnation.value());
@@ -34,9 +37,11 @@ base::Result<Incarnation> MemberTable::join(const Joiner& joiner, Nanos now) {
   const bool knows_itself = joiner.incarnation != Incarnation(0);
   const bool is_same = knows_itself ? joiner.incarnation >= known.incarnation
                                     : joiner.born != 0 && joiner.born == known.born;
-  const bool is_old = knows_itself ? !is_same
-                                   : joiner.born != 0 && joiner.born < known.born &&
-                                         known.state == NodeState::kAlive;
+  // A late join of a process that is gone must not take the place of the one that followed it; a
+  // clock that was set back must not keep the node out for ever.
+  const bool may_be_late = known.state == NodeState::kAlive || now - known.heard_last < kLateMax;
+  const bool is_old =
+      knows_itself ? !is_same : joiner.born != 0 && joiner.born < known.born && may_be_late;
   if (is_old) {
     return base::aborted(process(joiner.node, joiner.incarnation) +
                          " has been replaced by process " +

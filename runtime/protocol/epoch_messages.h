@@ -61,12 +61,23 @@ struct ApplyVote {
   }
 };
 
-struct Prepare {
-  static constexpr MessageType kType = MessageType::kPrepare;
-  recovery::EpochPlan plan;  // the receiver finds itself in `members`
+struct RankedWorker {
+  base::WorkerId worker;
+  base::Incarnation incarnation;
+  base::Rank rank;
   template <typename V>
   void visit(V& v) {
-    v(plan);
+    v(worker, incarnation, rank);
+  }
+};
+
+struct Prepare {
+  static constexpr MessageType kType = MessageType::kPrepare;
+  recovery::EpochPlan plan;         // without members: a worker needs its own rank only
+  std::vector<RankedWorker> ranks;  // of the workers that this copy is for
+  template <typename V>
+  void visit(V& v) {
+    v(plan, ranks);
   }
 };
 
@@ -81,9 +92,19 @@ struct Prepared {
   }
 };
 
+struct RankAddress {
+  base::Rank rank;
+  std::vector<std::byte> address;
+  template <typename V>
+  void visit(V& v) {
+    v(rank, address);
+  }
+};
+
 struct Load {
   static constexpr MessageType kType = MessageType::kLoad;
-  std::vector<std::vector<std::byte>> addresses;  // by rank
+  // Of all partners (parallel/rank_partners.h) of the workers that this copy is for, ascending.
+  std::vector<RankAddress> addresses;
   template <typename V>
   void visit(V& v) {
     v(addresses);

@@ -99,7 +99,8 @@ void UcxLoop::take_commands() {
   if (connect) {
     base::Status result = ended_ ? base::cancelled("the fabric has ended") : base::Status::ok();
     for (uint32_t peer = 0; peer < options_.ranks && result.is_ok(); ++peer) {
-      if (peer != options_.rank.value()) result = make_endpoint(peer, to_connect_[peer]);
+      if (peer != options_.rank.value() && !to_connect_[peer].empty())
+        result = make_endpoint(peer, to_connect_[peer]);
     }
     const std::lock_guard lock(mutex_);
     connect_done_ = true;

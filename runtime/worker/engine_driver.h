@@ -48,11 +48,13 @@ class EngineDriver {
   virtual recovery::StateReport state() const = 0;
 
   // Makes the new epoch's communicators; gives the address for the others.
-  virtual base::Task<base::Result<protocol::Prepared>> prepare(const recovery::EpochPlan& plan,
+  // The plan's members are not told.
+  virtual base::Task<base::Result<protocol::Prepared>> prepare(recovery::EpochPlan plan,
                                                                base::Rank rank) = 0;
-  // Connects, moves tensors as the plan says, builds and loads the engine.
+  // Connects with its partners, moves tensors as the plan says, builds and loads the engine. There
+  // may be addresses of others, too.
   virtual base::Task<base::Result<protocol::Loaded>> load(
-      const std::vector<std::vector<std::byte>>& addresses) = 0;
+      std::vector<protocol::RankAddress> addresses) = 0;
   // Starts training.
   virtual base::Status go() = 0;
   // Asks all ranks, by the next vote, to stop after that step. Idempotent.

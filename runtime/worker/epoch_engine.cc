@@ -1,7 +1,10 @@
 #include "runtime/worker/epoch_engine.h"
 
+#include <algorithm>
+
 #include "base/fault_point.h"
 #include "base/log.h"
+#include "parallel/rank_partners.h"
 #include "parallel/schedule_check.h"
 #include "parallel/schedule_makers.h"
 #include "recovery/epoch_plan.h"
@@ -131,7 +134,7 @@ base::Result<TrainerOptions> EpochEngine::check(const recovery::EpochPlan& plan,
     return base::aborted("epoch " + std::to_string(plan.epoch.value()) + " after epoch " +
                          std::to_string(plan_.epoch.value()));
   }
-  RETURN_IF_ERROR(recovery::check_plan(job_plan_.model, plan));
+  RETURN_IF_ERROR(recovery::check_shape(job_plan_.model, plan));
   if (rank.value() >= plan.layout.ranks() ||
       plan.layout.micro_batches != job_plan_.layout.micro_batches) {
     return base::invalid_argument("the plan of epoch " + std::to_string(plan.epoch.value()) +
@@ -176,19 +179,15 @@ base::Result<protocol::Prepared> EpochEngine::prepare(const recovery::EpochPlan&
 }
 
 base::Result<protocol::Loaded> EpochEngine::load(
-    const std::vector<std::vector<std::byte>>& addresses) {
+    const std::vector<protocol::RankAddress>& addresses) {
   const base::Nanos begin = services_.clock.now();
   collective::MeshFabric* const fabric = fabric_.get();
   if (!prepared_.has_value() || fabric == nullptr) {
     return base::failed_precondition("load without prepare");
   }
   const base::Rank rank = prepared_->rank;
-  if (addresses.size() != plan_.layout.ranks()) {
-    return base::invalid_argument(std::to_string(addresses.size()) + " addresses for " +
-                                  std::to_string(plan_.layout.ranks()) + " ranks");
-  }
   protocol::Loaded loaded;
-  base::Status status = fabric->connect(addresses, kConnectTimeout);
+  base::Status status = connect(addresses);
   if (status.is_ok()) {
     auto received = fetch_state();
     status = received.status();
@@ -213,6 +212,21 @@ base::Result<protocol::Loaded> EpochEngine::load(
   }
   loaded.seconds = base::to_seconds(services_.clock.now() - begin);
   return loaded;
+}
+
+// With its partners only: a link to every rank of a large job costs more than all else.
+base::Status EpochEngine::connect(const std::vector<protocol::RankAddress>& addresses) {
+  std::vector<std::vector<std::byte>> by_rank(plan_.layout.ranks());
+  const auto partners = parallel::rank_partners(job_plan_.model, plan_.layout, plan_.moves);
+  for (const base::Rank partner : partners[prepared_->rank.value()]) {
+    const auto found = std::find_if(addresses.begin(), addresses.end(),
+                                    [partner](const auto& a) { return a.rank == partner; });
+    if (found == addresses.end() || found->address.empty()) {
+      return base::invalid_argument("no address of rank " + std::to_string(partner.value()));
+    }
+    by_rank[partner.value()] = found->address;
+  }
+  return fabric_.get()->connect(by_rank, kConnectTimeout);
 }
 
 // What this rank lacks, from the others or from the seed.

@@ -68,7 +68,7 @@ class EpochEngine {
   // kInvalidArgument: the plan or its schedule is not legal; kAborted: not newer than the last.
   base::Result<protocol::Prepared> prepare(const recovery::EpochPlan& plan, base::Rank rank);
   // Errors: of the fabric, of the transfer; kFailedPrecondition: a tensor is missing afterwards.
-  base::Result<protocol::Loaded> load(const std::vector<std::vector<std::byte>>& addresses);
+  base::Result<protocol::Loaded> load(const std::vector<protocol::RankAddress>& addresses);
   base::Result<TrainEnd> run(TrainListener& listener);
   const protocol::Finished& finished() const { return trainer_->finished(); }
   base::Step committed() const { return memory_->tensors.committed().step; }
@@ -80,6 +80,7 @@ class EpochEngine {
 
  private:
   base::Result<TrainerOptions> check(const recovery::EpochPlan& plan, base::Rank rank) const;
+  base::Status connect(const std::vector<protocol::RankAddress>& addresses);
   base::Result<uint64_t> fetch_state();
   FabricRequest fabric_request() const;
 

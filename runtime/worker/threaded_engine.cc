@@ -98,23 +98,22 @@ base::Task<base::Status> ThreadedEngine::apply_vote(const recovery::VoteValue& v
   co_return answer->status;
 }
 
-base::Task<base::Result<protocol::Prepared>> ThreadedEngine::prepare(
-    const recovery::EpochPlan& plan, base::Rank rank) {
+base::Task<base::Result<protocol::Prepared>> ThreadedEngine::prepare(recovery::EpochPlan plan,
+                                                                     base::Rank rank) {
   if (phase_ != Phase::kIdle) co_return base::failed_precondition("the engine is in an epoch");
-  base::UniqueFunction<base::Result<protocol::Prepared>()> work = [this, plan, rank] {
-    return core_.prepare(plan, rank);
-  };
+  base::UniqueFunction<base::Result<protocol::Prepared>()> work =
+      [this, plan = std::move(plan), rank] { return core_.prepare(plan, rank); };
   co_return co_await call(std::move(work));
 }
 
 base::Task<base::Result<protocol::Loaded>> ThreadedEngine::load(
-    const std::vector<std::vector<std::byte>>& addresses) {
+    std::vector<protocol::RankAddress> addresses) {
   if (phase_ != Phase::kIdle) co_return base::failed_precondition("the engine is in an epoch");
   struct Answer {
     base::Result<protocol::Loaded> loaded;
     QuietState quiet;
   };
-  base::UniqueFunction<std::unique_ptr<Answer>()> work = [this, addresses] {
+  base::UniqueFunction<std::unique_ptr<Answer>()> work = [this, addresses = std::move(addresses)] {
     auto loaded = core_.load(addresses);
     return std::make_unique<Answer>(Answer{std::move(loaded), core_.quiet_state()});
   };

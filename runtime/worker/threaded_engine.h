@@ -35,10 +35,10 @@ class ThreadedEngine final : public EngineDriver {
   base::Task<base::Status> apply_vote(const recovery::VoteValue& vote) override;
   // As of when the engine was quiet last.
   recovery::StateReport state() const override { return quiet_.report; }
-  base::Task<base::Result<protocol::Prepared>> prepare(const recovery::EpochPlan& plan,
+  base::Task<base::Result<protocol::Prepared>> prepare(recovery::EpochPlan plan,
                                                        base::Rank rank) override;
   base::Task<base::Result<protocol::Loaded>> load(
-      const std::vector<std::vector<std::byte>>& addresses) override;
+      std::vector<protocol::RankAddress> addresses) override;
   base::Status go() override;
   void hold() override;
   void abort(const base::Status& why) override;

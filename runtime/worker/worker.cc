@@ -12,6 +12,7 @@ using protocol::MessageType;
 
 constexpr base::Nanos kConnectTimeout = std::chrono::seconds(10);
 constexpr base::Nanos kMessageTimeout = std::chrono::seconds(10);
+constexpr int kAgentLeases = 4;
 constexpr size_t kOrdersMax = 1024;
 constexpr size_t kOutgoingMax = 1 << 16;
 
@@ -83,7 +84,9 @@ base::Task<base::Status> Worker::join() {
                       co_await channel_->receive(services_.clock.now() + kMessageTimeout));
   CO_ASSIGN_OR_RETURN(const protocol::WorkerJob job,
                       protocol::from_frame<protocol::WorkerJob>(frame));
-  const membership::LeaseKeeperOptions lease{.lease = std::chrono::milliseconds(job.lease_ms)};
+  // An agent that dies takes its workers with it; this is for one that is stopped.
+  const membership::LeaseKeeperOptions lease{.lease = kAgentLeases *
+                                                      std::chrono::milliseconds(job.lease_ms)};
   lease_.emplace(lease, services_.clock.now());
   beat_every_ = std::chrono::milliseconds(job.beat_ms);
   CO_ASSIGN_OR_RETURN(device_, co_await services_.engine.open(job.job));
@@ -219,18 +222,21 @@ base::Task<void> Worker::apply_vote(const rpc::Frame& order) {
 
 base::Task<void> Worker::prepare(const rpc::Frame& order) {
   const base::Epoch epoch = epoch_;
-  const auto message = protocol::from_frame<protocol::Prepare>(order);
+  auto message = protocol::from_frame<protocol::Prepare>(order);
   if (!message.is_ok()) {
     tell_stopped(message.status());
     co_return;
   }
-  const std::optional<base::Rank> rank =
-      recovery::rank_of(message->plan, options_.worker, options_.incarnation);
+  std::optional<base::Rank> rank;
+  for (const protocol::RankedWorker& entry : message->ranks) {
+    if (entry.worker == options_.worker && entry.incarnation == options_.incarnation)
+      rank = entry.rank;
+  }
   if (!rank.has_value() || message->plan.epoch != epoch) {
     tell_stopped(base::aborted("the plan is not for this worker"));
     co_return;
   }
-  auto prepared = co_await services_.engine.prepare(message->plan, *rank);
+  auto prepared = co_await services_.engine.prepare(std::move(message->plan), *rank);
   if (epoch != epoch_) co_return;
   if (!prepared.is_ok()) {
     tell_stopped(prepared.status());
@@ -243,12 +249,12 @@ base::Task<void> Worker::prepare(const rpc::Frame& order) {
 
 base::Task<void> Worker::load(const rpc::Frame& order) {
   const base::Epoch epoch = epoch_;
-  const auto message = protocol::from_frame<protocol::Load>(order);
+  auto message = protocol::from_frame<protocol::Load>(order);
   if (!message.is_ok() || !rank_.has_value()) {
     tell_stopped(message.is_ok() ? base::aborted("load before prepare") : message.status());
     co_return;
   }
-  const auto loaded = co_await services_.engine.load(message->addresses);
+  const auto loaded = co_await services_.engine.load(std::move(message->addresses));
   if (epoch != epoch_) co_return;
   if (!loaded.is_ok()) {
     tell_stopped(loaded.status());

@@ -375,7 +375,8 @@ TEST_F(EpochLossTest, WhoComesBackWithTheStateSavesTheJob) {
   for (const uint32_t w : pair) lost_sight(w);
   answer_all(pair);
   ASSERT_EQ(phase(), Phase::kWaiting);
-  pass(options_.wait_for_state - 1_ms);
+  pass(options_.wait_for_return - 1_ms);
+  EXPECT_FALSE(outcome().has_value());
   up_again(*pair.begin());
   EXPECT_EQ(phase(), Phase::kCollecting);
   answer_all({*pair.rbegin()});

@@ -115,6 +115,15 @@ TEST_F(EpochMachineTest, AMemberThatDiesBeforeTheStartIsWaitedForAgain) {
   EXPECT_EQ(plan_workers(), Ids({0, 1, 2, 3}));
 }
 
+TEST_F(EpochMachineTest, AJobThatHasNotBegunGathersAgainWhenAllAreLost) {
+  start_four();
+  for (uint32_t w = 0; w < 4; ++w) down(w);
+  EXPECT_EQ(phase(), Phase::kGathering);
+  EXPECT_EQ(machine_->next_deadline(), now_ + options_.join_timeout);
+  for (uint32_t w = 0; w < 4; ++w) up(w);
+  run_to(Phase::kActive);
+}
+
 TEST_F(EpochMachineTest, AJobOfOneWorkerStarts) {
   options_.pipelines = 1;
   options_.stages = 1;

@@ -120,7 +120,8 @@ void MachineTest::up_again(uint32_t worker) {
 
 void MachineTest::lost_sight(uint32_t worker) {
   const PlanMember id = bodies_.at(worker).id;
-  feed(MemberDown{id.worker, id.incarnation, "killed"});
+  feed(MemberDown{
+      .worker = id.worker, .incarnation = id.incarnation, .how = "no beat", .has_ended = false});
 }
 
 void MachineTest::down(uint32_t worker) {

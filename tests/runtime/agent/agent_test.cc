@@ -216,10 +216,22 @@ TEST_F(AgentTest, FindsAStoppedWorkerByItsMissingBeats) {
   const auto down = heard<protocol::WorkerDown>()[0];
   EXPECT_EQ(down.worker, base::WorkerId(1));
   EXPECT_THAT(down.how, HasSubstr("no beat for 1."));
-  EXPECT_FALSE(workers_.started[1][0]->is_running);
+  EXPECT_TRUE(workers_.started[1][0]->is_running);
+  ASSERT_TRUE(until([this] { return !workers_.started[1][0]->is_running; }, 12_s));
   EXPECT_TRUE(workers_.newest(0).is_running);
   ASSERT_TRUE(until([this] { return heard<protocol::WorkerUp>().size() == 3; }, 3_s));
   EXPECT_EQ(heard<protocol::WorkerDown>().size(), 1u) << "told once";
+}
+
+TEST_F(AgentTest, AWorkerThatSpeaksAgainIsTheSameWorker) {
+  start();
+  workers_.newest(1).is_paused = true;
+  ASSERT_TRUE(until([this] { return heard<protocol::WorkerDown>().size() == 1; }, 2_s));
+  workers_.newest(1).is_paused = false;
+  ASSERT_TRUE(until([this] { return heard<protocol::WorkerUp>().size() == 3; }, 2_s));
+  EXPECT_EQ(heard<protocol::WorkerUp>()[2].info.incarnation,
+            heard<protocol::WorkerDown>()[0].incarnation);
+  EXPECT_TRUE(workers_.started[1][0]->is_running);
 }
 
 TEST_F(AgentTest, AnAgentThatWasStoppedItselfSparesItsWorkers) {

@@ -23,7 +23,8 @@ TEST_F(CoordinatorTest, AJobRunsFromTheJoinToTheDismissal) {
   expect_whole_ledger();
   EXPECT_EQ(record_.plans.size(), 1u);
   EXPECT_THAT(record_.prepared, UnorderedElementsAre(base::Rank(0), base::Rank(1)));
-  EXPECT_THAT(record_.finished, UnorderedElementsAre(base::Rank(0), base::Rank(1)));
+  EXPECT_EQ(std::set<base::Rank>(record_.finished.begin(), record_.finished.end()),
+            (std::set<base::Rank>{base::Rank(0), base::Rank(1)}));
   for (const uint32_t n : {0u, 1u}) {
     ASSERT_TRUE(nodes_[n].dismissed.has_value());
     EXPECT_EQ(nodes_[n].dismissed->code, 0u);
@@ -110,14 +111,18 @@ TEST_F(CoordinatorTest, AWorkerThatDiesIsReplacedByItsAgent) {
   finish_job();
 }
 
-TEST_F(CoordinatorTest, AWorkerThatEndsBeforeTheStartByItselfEndsTheJob) {
+TEST_F(CoordinatorTest, AWorkerThatEndsAgainAndAgainBeforeTheStartEndsTheJob) {
   boot_coordinator();
   nodes_[0].workers.clear();
   boot_agent(0);
   ASSERT_TRUE(until([this] { return nodes_[0].incarnation.value() != 0; }));
   const protocol::WorkerDown down{
       .worker = base::WorkerId(0), .incarnation = base::Incarnation(1), .how = "exit code 2"};
-  on_agent(0, [&](AgentProcess& agent) { agent.say(down); });
+  for (uint32_t i = 0; i < options_.early_exits_max; ++i) {
+    EXPECT_FALSE(outcome().has_value());
+    on_agent(0, [&](AgentProcess& agent) { agent.say(down); });
+    pass(100_ms);
+  }
   EXPECT_THAT(wait_for_end(), StatusIs(StatusCode::kAborted, "worker 0 ended early: exit code 2"));
 }
 
@@ -205,6 +210,21 @@ TEST_F(CoordinatorTest, AGapInTheReportsIsAskedFor) {
   nodes_[0].beats = true;
   pass(100_ms);
   finish_job();
+}
+
+// The reports are lost on their way, the end is heard: the steps are asked for before it is taken.
+TEST_F(CoordinatorTest, TheEndWaitsForTheReportsOfAllSteps) {
+  start_job();
+  pass(1_s);
+  for (const uint32_t n : {0u, 1u}) {
+    auto& body = nodes_[n].workers[n];
+    on_host("n" + std::to_string(n), [&] { body.state.committed.step = base::Step(play_.steps); });
+    body.info.activity = protocol::Activity::kFinished;
+    const protocol::Finished finished{.step = base::Step(play_.steps)};
+    on_agent(n, [&](AgentProcess& agent) { agent.tell(n, finished, base::Epoch(1)); });
+  }
+  EXPECT_OK(wait_for_end());
+  expect_whole_ledger();
 }
 
 TEST_F(CoordinatorTest, EvaluationsOfAnOldEpochAreNotRecorded) {
