@@ -83,6 +83,8 @@ base::Result<CoordinatorOptions> make_options(const CoordinatorArguments& argume
 
 int finish(const base::Status& status, RunRecorder& recorder) {
   const base::Status written = recorder.finish(status);
+  // Whoever interrupted it knows why, and says so.
+  if (status.code() == base::StatusCode::kCancelled) return kExitFailure;
   if (!status.is_ok()) return report_error(status);
   if (!written.is_ok()) return report_error(written.annotate("the run is done, but"));
   const auto& numbers = recorder.numbers();

@@ -92,8 +92,8 @@ base::Result<std::vector<parallel::ReplanOption>> EpochMachine::options_for(
 
 void EpochMachine::decide(const Resolution& resolution) {
   enter("decide");
-  if (members_.empty() && !last_active_.has_value() && committed_.value() == 0) {
-    phase_ = Phase::kGathering;  // nothing is lost: the job has not begun
+  if (members_.empty() && committed_.value() == 0) {
+    phase_ = Phase::kGathering;  // nothing is lost: step 0 is made from the seed
     phase_end_ = now_ + options_.join_timeout;
     return;
   }

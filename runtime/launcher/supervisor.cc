@@ -76,7 +76,9 @@ void Supervisor::start_node(uint32_t node) {
 std::optional<JobEnd> Supervisor::judge() {
   if (coordinator_.exit.has_value()) {
     const agent::ChildExit exit = *coordinator_.exit;
-    if (is_verdict(exit)) return JobEnd{.exit_code = exit.code, .why = {}};
+    // It tells the person why, unless it was interrupted.
+    if (is_verdict(exit) && (interrupts_ == 0 || exit.code != kJobFailure))
+      return JobEnd{.exit_code = exit.code, .why = {}};
     if (interrupts_ > 0) return JobEnd{.exit_code = kJobFailure, .why = "interrupted"};
     if (!budget_.take(clock_.now())) {
       return JobEnd{.exit_code = kJobFailure,

@@ -89,7 +89,7 @@ base::Result<std::string> EpochEngine::open(const protocol::JobText& text) {
 }
 
 FabricRequest EpochEngine::fabric_request() const {
-  return {.transport = job_.run.transport, .network_device = services_.network_device};
+  return {.transport = job_.run.transport, .network_device = job_.run.network_device};
 }
 
 void EpochEngine::abort(const base::Status& why) {

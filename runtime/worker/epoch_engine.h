@@ -29,7 +29,6 @@ struct EngineServices {
   std::function<base::Result<std::unique_ptr<kernels::Device>>(std::string_view,
                                                                const kernels::DeviceOptions&)>
       make_device;
-  std::string network_device = "lo";
 };
 
 // The fabric of the present epoch, which any thread may abort.

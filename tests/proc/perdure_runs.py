@@ -25,9 +25,9 @@ class Run:
 class Job:
     """A running job: its launcher, and the processes below it by what they are."""
 
-    def __init__(self, arguments):
+    def __init__(self, arguments, environment=None):
         self.process = subprocess.Popen([PERDURE, "train", *map(str, arguments)], stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
+                                        stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
         self.lines = []
 
     def wait_for(self, start):
@@ -114,8 +114,8 @@ class PerdureTest(unittest.TestCase):
             words += ["--out", self.path(out)]
         return Run(words, **options)
 
-    def job(self, *arguments):
-        job = Job(arguments)
+    def job(self, *arguments, environment=None):
+        job = Job(arguments, environment)
         self.addCleanup(job.close)
         return job
 

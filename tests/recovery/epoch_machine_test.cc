@@ -124,6 +124,18 @@ TEST_F(EpochMachineTest, AJobThatHasNotBegunGathersAgainWhenAllAreLost) {
   run_to(Phase::kActive);
 }
 
+TEST_F(EpochMachineTest, AJobThatLosesAllBeforeItsFirstStepGathersThreeTimes) {
+  start_job();
+  for (uint32_t recovery = 1; recovery <= options_.recoveries_max; ++recovery) {
+    for (uint32_t w = 0; w < 4; ++w) down(w);
+    EXPECT_EQ(phase(), Phase::kGathering);
+    for (uint32_t w = 0; w < 4; ++w) up(w);
+    run_to(Phase::kActive);
+  }
+  down(0);
+  EXPECT_THAT(*outcome(), StatusIs(StatusCode::kInternal, HasSubstr("without a committed step")));
+}
+
 TEST_F(EpochMachineTest, AJobOfOneWorkerStarts) {
   options_.pipelines = 1;
   options_.stages = 1;
