@@ -86,8 +86,10 @@ EpochMachine::Member* EpochMachine::find_current(const Speaker& from) {
 
 std::optional<base::Rank> EpochMachine::rank_of(base::WorkerId worker,
                                                 base::Incarnation incarnation) const {
-  const auto seat = seats_.find(worker);
-  if (seat == seats_.end() || plan_->members[seat->second.value()].incarnation != incarnation)
+  const auto seat =
+      std::lower_bound(seats_.begin(), seats_.end(), std::pair(worker, base::Rank(0)));
+  if (seat == seats_.end() || seat->first != worker ||
+      plan_->members[seat->second.value()].incarnation != incarnation)
     return std::nullopt;
   return seat->second;
 }
@@ -96,7 +98,8 @@ void EpochMachine::set_plan(EpochPlan plan) {
   plan_ = std::move(plan);
   seats_.clear();
   for (uint32_t r = 0; r < plan_->members.size(); ++r)
-    seats_.emplace(plan_->members[r].worker, base::Rank(r));
+    seats_.emplace_back(plan_->members[r].worker, base::Rank(r));
+  std::sort(seats_.begin(), seats_.end());
   unfinished_ = plan_->members.size();
 }
 
@@ -329,6 +332,7 @@ void EpochMachine::on(const Tick&) {
   if (now_ >= phase_end_) expire_phase();
   if (phase_ == Phase::kActive && now_ >= grow_at_) {
     grow_at_ = base::kNoDeadline;
+    enter("hold");
     phase_ = Phase::kHolding;
     phase_end_ = now_ + options_.hold_timeout;
     planned_ = true;
