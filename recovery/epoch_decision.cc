@@ -106,9 +106,8 @@ void EpochMachine::decide(const Resolution& resolution, const std::vector<ToldSt
   }
   // Step 0 can be made from the seed; but an epoch ran, and who was in it may only be out of reach.
   if (!resolution.any_state && last_active_.has_value() && some_may_return_) {
-    on_state_missing(base::unavailable("nobody of epoch " +
-                                       std::to_string(last_active_->epoch.value()) +
-                                       " can be reached"));
+    on_state_missing(base::unavailable(
+        "nobody of epoch " + std::to_string(last_active_->epoch.value()) + " can be reached"));
     return;
   }
   // Steps are only ever one behind what was seen: the holders of the newest vote may all be gone.

@@ -70,7 +70,8 @@ class EpochMachine {
   }
   // As recovery::rank_of in plan(), without a search.
   std::optional<base::Rank> rank_of(base::WorkerId worker, base::Incarnation incarnation) const;
-  // This process was stopped for a while: what came in meanwhile is still unread, so deadlines move.
+  // This process was stopped for a while: what came in meanwhile is still unread, so deadlines
+  // move.
   void give_back(base::Nanos time);
   // When a Tick is due; kNoDeadline when none.
   base::Nanos next_deadline() const;
