@@ -133,7 +133,7 @@ Task<Status> Agent::join(std::shared_ptr<Link> link) {
       .role = rpc::PeerRole::kAgent, .number = options_.node.value(), .incarnation = incarnation_};
   CO_RETURN_IF_ERROR(co_await rpc::offer_handshake(link->channel, options_.secret, self, random_,
                                                    services_.clock));
-  outbox_.drop_ups();
+  outbox_.drop_known(workers_.up());
   const rpc::Frame hello = protocol::to_frame(make_join(), stamp());
   const Nanos asked_at = services_.clock.now();
   CO_RETURN_IF_ERROR(co_await link->channel.send(hello, asked_at + kWelcomeTimeout));

@@ -68,9 +68,14 @@ void Outbox::put_back(Batch batch) {
   while (report_count_ > limits_.reports_max) drop_oldest_report();
 }
 
-void Outbox::drop_ups() {
-  std::erase_if(entries_, [](const Entry& entry) {
-    return entry.is_control && entry.control.type == static_cast<uint16_t>(MessageType::kWorkerUp);
+void Outbox::drop_known(const std::vector<protocol::WorkerInfo>& up) {
+  std::erase_if(entries_, [&up](const Entry& entry) {
+    if (!entry.is_control) return false;
+    if (entry.control.type == static_cast<uint16_t>(MessageType::kWorkerUp)) return true;
+    const auto down = protocol::from_frame<protocol::WorkerDown>(entry.control);
+    return down.is_ok() && std::any_of(up.begin(), up.end(), [&down](const auto& info) {
+             return info.worker == down->worker && info.incarnation == down->incarnation;
+           });
   });
 }
 

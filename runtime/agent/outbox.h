@@ -43,8 +43,9 @@ class Outbox {
   Batch take();
   // A batch that could not be sent is the oldest again.
   void put_back(Batch batch);
-  // A NodeJoin that is just being sent tells who is up.
-  void drop_ups();
+  // A NodeJoin that is just being sent tells who is up: what was said of that before, of these very
+  // processes, is old.
+  void drop_known(const std::vector<protocol::WorkerInfo>& up);
 
  private:
   void drop_oldest_report();

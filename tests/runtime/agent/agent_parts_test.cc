@@ -102,11 +102,16 @@ TEST(OutboxTest, ABatchIsBounded) {
   EXPECT_EQ(epochs(outbox.take()), (std::vector<uint64_t>{4}));
 }
 
-TEST(OutboxTest, AJoinMakesUpsNeedless) {
+// A worker that was silent while the coordinator was away, and has spoken since, is up.
+TEST(OutboxTest, AJoinMakesWhatItTellsNeedless) {
   Outbox outbox;
+  const protocol::WorkerInfo up{.worker = base::WorkerId(1), .incarnation = base::Incarnation(7)};
+  const protocol::WorkerDown silent{.worker = up.worker, .incarnation = up.incarnation};
+  const protocol::WorkerDown older{.worker = up.worker, .incarnation = base::Incarnation(6)};
   outbox.push_control(protocol::to_frame(protocol::WorkerUp{}, {}));
-  outbox.push_control(protocol::to_frame(protocol::WorkerDown{}, {}));
-  outbox.drop_ups();
+  outbox.push_control(protocol::to_frame(silent, {}));
+  outbox.push_control(protocol::to_frame(older, {}));
+  outbox.drop_known({up});
   ASSERT_EQ(outbox.size(), 1u);
   EXPECT_EQ(to_frame(outbox.take(), {}).type, static_cast<uint16_t>(MessageType::kWorkerDown));
 }
