@@ -6,6 +6,7 @@
 #include <map>
 
 #include "apps/commands.h"
+#include "apps/simulate_scale.h"
 #include "base/log.h"
 #include "base/posix_process.h"
 #include "chaos/cluster/fault_script.h"
@@ -28,6 +29,7 @@ struct SimulateArguments {
   uint64_t steps = 20;
   uint32_t strikes = 6;
   bool tell = false;
+  bool require_goals = false;
 };
 
 // As square as it gets: stages of four where there are enough workers.
@@ -102,18 +104,27 @@ int run_control(const SimulateArguments& a) {
   }
   for (const auto& [goal, count] : goals)
     std::printf("reached %8llu times: %s\n", static_cast<unsigned long long>(count), goal.c_str());
+  uint64_t missed = 0;
+  for (const std::string& goal : chaos::cluster::required_goals()) {
+    if (goals.contains(goal)) continue;
+    ++missed;
+    std::printf("NOT reached: %s\n", goal.c_str());
+  }
   const double took = seconds();
   const double count = static_cast<double>(end - begin);
   std::printf(
       "%llu seeds of %u nodes x %u workers: %llu faults (%llu more would have lost state), %llu "
-      "recoveries, %llu events; %.1f s, %.0f seeds an hour, %llu MB\n",
+      "recoveries, %llu events; %.1f s, %.0f seeds an hour (%.0f in an hour of CPU time), %llu "
+      "MB\n",
       static_cast<unsigned long long>(end - begin), a.nodes, a.workers_per_node,
       static_cast<unsigned long long>(strikes), static_cast<unsigned long long>(skipped),
       static_cast<unsigned long long>(recoveries), static_cast<unsigned long long>(events), took,
-      count / took * 3600.0,
+      count / took * 3600.0, count / base::to_seconds(base::thread_cpu_time()) * 3600.0,
       static_cast<unsigned long long>(base::process_usage().resident_peak_bytes >> 20));
   if (failed > 0) return report_error(base::internal(std::to_string(failed) + " seeds failed"));
   std::printf("all invariants hold\n");
+  if (a.require_goals && missed > 0)
+    return report_error(base::internal(std::to_string(missed) + " goals were not reached"));
   return kExitDone;
 }
 
@@ -122,6 +133,7 @@ int run_control(const SimulateArguments& a) {
 void add_simulate_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("simulate", "Run parts of Perdure in a simulated world");
   command->require_subcommand(1);
+  add_scale_command(*command, action);
   CLI::App* control = command->add_subcommand(
       "control", "Coordinator, agents and workers (real code, fake engines), with faults");
   auto a = std::make_shared<SimulateArguments>();
@@ -139,6 +151,8 @@ void add_simulate_command(CLI::App& app, Action& action) {
   control->add_option("--strikes", a->strikes, "At most so many faults in a run")
       ->check(CLI::Range(0, 1000));
   control->add_flag("--tell", a->tell, "Print faults and decisions of every seed");
+  control->add_flag("--require-goals", a->require_goals,
+                    "Fail when these seeds do not reach all that they should");
   control->footer(
       "Examples:\n"
       "  perdure simulate control --seeds 10000 --nodes 64\n"

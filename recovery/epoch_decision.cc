@@ -20,10 +20,12 @@ void EpochMachine::on_collected() {
 }
 
 void EpochMachine::resolve_and_decide() {
-  const Resolution resolution = resolve(told_states());
+  const std::vector<ToldState> told = told_states();
+  const Resolution resolution = resolve(told);
   if (!resolution.behind.empty() && phase_ == Phase::kCollecting) {
     phase_ = Phase::kResolving;
     phase_end_ = now_ + options_.phase_timeout;
+    enter("resolve");
     asked_ = resolution.asked;  // those behind wait for it: it is late, not they
     waiting_ = {*asked_};
     explain(base::Event("epoch.roll_forward")
@@ -34,7 +36,7 @@ void EpochMachine::resolve_and_decide() {
     send({members_.at(*asked_).id}, OrderVote{});
     return;
   }
-  decide(resolution);  // who is still behind after the vote was given has nothing of use
+  decide(resolution, told);  // who is still behind after the vote was given has nothing of use
 }
 
 void EpochMachine::on(const VoteTold& event) {
@@ -78,6 +80,7 @@ base::Result<std::vector<parallel::ReplanOption>> EpochMachine::options_for(
     const bool usable =
         member.state->has_state != 0 && member.state->committed == resolution.committed;
     if (usable) {
+      entry.held.reserve(member.state->tensors.size());
       for (const TensorDigest& d : member.state->tensors) entry.held.push_back(d.tensor);
     }
     input.workers.push_back(std::move(entry));
@@ -90,7 +93,7 @@ base::Result<std::vector<parallel::ReplanOption>> EpochMachine::options_for(
   return parallel::replan(input);
 }
 
-void EpochMachine::decide(const Resolution& resolution) {
+void EpochMachine::decide(const Resolution& resolution, const std::vector<ToldState>& told) {
   enter("decide");
   if (members_.empty() && committed_.value() == 0) {
     phase_ = Phase::kGathering;  // nothing is lost: step 0 is made from the seed
@@ -99,6 +102,13 @@ void EpochMachine::decide(const Resolution& resolution) {
   }
   if (members_.empty()) {
     on_state_missing(base::unavailable("no worker is left"));
+    return;
+  }
+  // Step 0 can be made from the seed; but an epoch ran, and who was in it may only be out of reach.
+  if (!resolution.any_state && last_active_.has_value() && some_may_return_) {
+    on_state_missing(base::unavailable("nobody of epoch " +
+                                       std::to_string(last_active_->epoch.value()) +
+                                       " can be reached"));
     return;
   }
   // Steps are only ever one behind what was seen: the holders of the newest vote may all be gone.
@@ -110,8 +120,7 @@ void EpochMachine::decide(const Resolution& resolution) {
              : std::string("but nobody who is left holds any state"))));
     return;
   }
-  base::Result<HeldDigests> digests =
-      agree_on_digests(options_.model, told_states(), resolution.committed);
+  base::Result<HeldDigests> digests = agree_on_digests(options_.model, told, resolution.committed);
   if (!digests.is_ok()) {
     end_job(digests.status());
     return;
@@ -136,8 +145,7 @@ void EpochMachine::decide(const Resolution& resolution) {
               .with("stand_by", members_.size() - plan_->members.size())
               .with("moves", plan_->moves.size())
               .with("move_bytes", options->front().transfer.bytes)
-              .with("collect_ms", base::to_ms(collected_at_ - changed_at_))
-              .with("decide_ms", since(collected_at_)));
+              .with("collect_ms", base::to_ms(collected_at_ - changed_at_)));
   actions_.push_back(RecordDecided{*plan_});
   enter("prepare");
   phase_ = Phase::kPreparing;

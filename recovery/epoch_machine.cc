@@ -60,8 +60,10 @@ EpochMachine::Member* EpochMachine::find_current(const Speaker& from) {
 
 std::optional<base::Rank> EpochMachine::rank_of(base::WorkerId worker,
                                                 base::Incarnation incarnation) const {
-  const auto seat = seats_.find(worker);
-  if (seat == seats_.end() || plan_->members[seat->second.value()].incarnation != incarnation)
+  const auto seat =
+      std::lower_bound(seats_.begin(), seats_.end(), std::pair(worker, base::Rank(0)));
+  if (seat == seats_.end() || seat->first != worker ||
+      plan_->members[seat->second.value()].incarnation != incarnation)
     return std::nullopt;
   return seat->second;
 }
@@ -70,7 +72,8 @@ void EpochMachine::set_plan(EpochPlan plan) {
   plan_ = std::move(plan);
   seats_.clear();
   for (uint32_t r = 0; r < plan_->members.size(); ++r)
-    seats_.emplace(plan_->members[r].worker, base::Rank(r));
+    seats_.emplace_back(plan_->members[r].worker, base::Rank(r));
+  std::sort(seats_.begin(), seats_.end());
   unfinished_ = plan_->members.size();
 }
 
@@ -304,6 +307,7 @@ void EpochMachine::on(const Tick&) {
   if (now_ >= phase_end_) expire_phase();
   if (phase_ == Phase::kActive && now_ >= grow_at_) {
     grow_at_ = base::kNoDeadline;
+    enter("hold");
     phase_ = Phase::kHolding;
     phase_end_ = now_ + options_.hold_timeout;
     planned_ = true;
@@ -334,7 +338,11 @@ void EpochMachine::expire_phase() {
       check_rejoined();
       return;
     case Phase::kWaiting:
-      end_job(base::data_loss(change_why_));
+      if (committed_.value() == 0 && std::exchange(some_may_return_, false)) {
+        begin_change(change_why_);  // from the seed, then: no step was seen
+      } else {
+        end_job(base::data_loss(change_why_));
+      }
       return;
     case Phase::kHolding:
       begin_change("grow (a hold was not agreed on in time)");
@@ -364,6 +372,10 @@ void EpochMachine::consider_growth() {
   if (members_.size() <= plan_->members.size()) return;
   if (plan_->layout.ranks() >= options_.pipelines * options_.stages) return;
   grow_at_ = now_ + options_.grow_delay;
+}
+
+void EpochMachine::give_back(base::Nanos time) {
+  if (phase_end_ != base::kNoDeadline) phase_end_ += time;
 }
 
 base::Nanos EpochMachine::next_deadline() const { return std::min(phase_end_, grow_at_); }

@@ -70,6 +70,8 @@ class EpochMachine {
   }
   // As recovery::rank_of in plan(), without a search.
   std::optional<base::Rank> rank_of(base::WorkerId worker, base::Incarnation incarnation) const;
+  // This process was stopped for a while: what came in meanwhile is still unread, so deadlines move.
+  void give_back(base::Nanos time);
   // When a Tick is due; kNoDeadline when none.
   base::Nanos next_deadline() const;
   uint64_t stale_events() const { return stale_events_; }
@@ -113,7 +115,7 @@ class EpochMachine {
   // epoch_decision.cc
   void on_collected();
   void resolve_and_decide();
-  void decide(const Resolution& resolution);
+  void decide(const Resolution& resolution, const std::vector<ToldState>& told);
   base::Result<std::vector<parallel::ReplanOption>> options_for(const Resolution& resolution);
   void adopt(const parallel::ReplanOption& option, const Resolution& resolution);
   void on_prepared();
@@ -133,7 +135,7 @@ class EpochMachine {
   Phase phase_ = Phase::kGathering;
   base::Epoch epoch_;
   std::optional<EpochPlan> plan_;
-  std::map<base::WorkerId, base::Rank> seats_;  // of plan_
+  std::vector<std::pair<base::WorkerId, base::Rank>> seats_;  // of plan_, ascending
   std::optional<EpochPlan> last_active_;
   double step_seconds_ = 0.0;            // predicted, of plan_
   std::set<base::WorkerId> waiting_;     // whose answer this phase needs

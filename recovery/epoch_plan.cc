@@ -1,6 +1,6 @@
 #include "recovery/epoch_plan.h"
 
-#include <set>
+#include <algorithm>
 
 namespace perdure::recovery {
 
@@ -25,12 +25,13 @@ base::Status check_plan(const parallel::ModelSpec& model, const EpochPlan& plan)
                                   std::to_string(plan.members.size()) + " members for " +
                                   std::to_string(plan.layout.ranks()) + " ranks");
   }
-  std::set<base::WorkerId> seen;
-  for (const PlanMember& member : plan.members) {
-    if (!seen.insert(member.worker).second) {
-      return base::invalid_argument("worker " + std::to_string(member.worker.value()) +
-                                    " has two ranks");
-    }
+  std::vector<base::WorkerId> workers;
+  workers.reserve(plan.members.size());
+  for (const PlanMember& member : plan.members) workers.push_back(member.worker);
+  std::sort(workers.begin(), workers.end());
+  const auto twice = std::adjacent_find(workers.begin(), workers.end());
+  if (twice != workers.end()) {
+    return base::invalid_argument("worker " + std::to_string(twice->value()) + " has two ranks");
   }
   return base::Status::ok();
 }

@@ -93,7 +93,8 @@ std::string_view to_string(Phase phase);
 
 // The names are those of DESIGN section 6, and of the fault points `coordinator.<name>`.
 struct EnterPhase {
-  std::string_view name;  // fence, collect, decide, prepare, transfer, gate, go
+  // fence, collect, resolve, decide, prepare, transfer, gate, go, hold
+  std::string_view name;
   base::Epoch epoch;
 };
 

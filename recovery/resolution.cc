@@ -53,14 +53,17 @@ base::Result<HeldDigests> agree_on_digests(const parallel::ModelSpec& model,
   std::vector<base::WorkerId> first(model.tensors.size());
   for (const ToldState& t : told) {
     if (t.state.has_state == 0 || t.state.committed.step != committed.step) continue;
-    const std::string name = "worker " + std::to_string(t.worker.value());
+    const auto name = [](base::WorkerId worker) {
+      return "worker " + std::to_string(worker.value());
+    };
     if (!(t.state.committed == committed)) {
-      return base::data_loss(name + " is at step " + std::to_string(committed.step.value()) +
+      return base::data_loss(name(t.worker) + " is at step " +
+                             std::to_string(committed.step.value()) +
                              " with another data cursor or optimizer count than its peers");
     }
     for (const TensorDigest& d : t.state.tensors) {
       if (d.tensor.value() >= model.tensors.size())
-        return base::data_loss(name + " holds a tensor that the model has not");
+        return base::data_loss(name(t.worker) + " holds a tensor that the model has not");
       std::optional<uint64_t>& known = result.by_tensor[d.tensor.value()];
       if (!known.has_value()) {
         known = d.digest;
@@ -68,7 +71,8 @@ base::Result<HeldDigests> agree_on_digests(const parallel::ModelSpec& model,
       } else if (*known != d.digest) {
         return base::data_loss("replicas of " + model.tensor(d.tensor).name + " differ at step " +
                                std::to_string(committed.step.value()) + ": worker " +
-                               std::to_string(first[d.tensor.value()].value()) + " and " + name);
+                               std::to_string(first[d.tensor.value()].value()) + " and " +
+                               name(t.worker));
       }
     }
   }

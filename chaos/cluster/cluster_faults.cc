@@ -13,18 +13,21 @@ void SimCluster::end_process(SimHost& host, Crash crash) {
   });
 }
 
-void SimCluster::worker_exited(base::WorkerId worker, const std::string& how) {
-  WorkerSlot& place = slot(worker);
+void SimCluster::worker_exited(WorkerSlot& place, const std::string& how) {
   end_process(*place.host, Crash::kProcess);
   if (place.handle != nullptr) place.handle->exited(how);
 }
 
 void SimCluster::kill_worker(base::WorkerId worker) {
-  WorkerSlot& place = slot(worker);
-  if (place.host->is_alive()) {
+  if (slot(worker).host->is_alive()) {
     note("a worker is lost while " + phase());
-    place.host->die(Crash::kProcess);
+    note("a member is lost while " + phase());
   }
+  kill(slot(worker));
+}
+
+void SimCluster::kill(WorkerSlot& place) {
+  if (place.host->is_alive()) place.host->die(Crash::kProcess);
   place.engine = nullptr;  // counts for nothing from now on, though its turn may not be over
   place.paused = false;
   if (place.handle != nullptr) place.handle->exited("signal 9 (Killed)");
@@ -34,6 +37,7 @@ void SimCluster::kill_node(base::NodeId node, Crash crash) {
   SimHost& agent = *agents_.at(node);
   if (!agent.is_alive()) return;
   note("a node is lost while " + phase());
+  note("a member is lost while " + phase());
   agent.die(crash);
   for (const base::WorkerId worker : workers_of(node)) {
     WorkerSlot& place = slot(worker);
@@ -87,6 +91,36 @@ void SimCluster::resume_node(base::NodeId node) {
   for (const base::WorkerId worker : workers_of(node)) slot(worker).host->resume();
 }
 
+void SimCluster::replace_node(base::NodeId node) {
+  SimHost& old = *agents_.at(node);
+  if (!old.is_alive() || !paused_.contains(node)) return;
+  paused_.erase(node);
+  const std::string name = "n" + std::to_string(node.value()) + "r";
+  Replaced replaced{.agent = &old};
+  replaced.slots = add_node(node, name + std::to_string(replaced_.size()));
+  replaced_.push_back(std::move(replaced));
+  boot_node(node);
+}
+
+void SimCluster::resume_replaced() {
+  for (const Replaced& replaced : replaced_) {
+    replaced.agent->resume();
+    for (const auto& [worker, place] : replaced.slots) place->host->resume();
+  }
+}
+
+void SimCluster::agent_ended(const SimHost& host, const base::Status& status) {
+  for (const Replaced& replaced : replaced_) {
+    if (replaced.agent != &host || status.code() != base::StatusCode::kAborted) continue;
+    note("a member comes back with an old incarnation");
+    for (const auto& [worker, place] : replaced.slots) {
+      if (place->host->is_alive() && place->engine != nullptr)
+        violate("worker " + std::to_string(worker.value()) +
+                " outlives its node, which is refused");
+    }
+  }
+}
+
 void SimCluster::pause_coordinator() {
   note("the coordinator stops while " + phase());
   coordinator_host_->pause();
@@ -96,6 +130,7 @@ void SimCluster::resume_coordinator() { coordinator_host_->resume(); }
 
 void SimCluster::cut_off(const std::vector<base::NodeId>& nodes) {
   note("split network while " + phase());
+  note("split network");
   std::vector<std::string> names;
   for (const base::NodeId node : nodes) {
     cut_.insert(node);
@@ -118,7 +153,7 @@ void SimCluster::heal() {
 bool SimCluster::is_node_up(base::NodeId node) const { return agents_.at(node)->is_alive(); }
 
 bool SimCluster::is_worker_up(base::WorkerId worker) const {
-  return workers_.at(worker).host->is_alive();
+  return workers_.at(worker)->host->is_alive();
 }
 
 bool SimCluster::is_coordinator_up() const { return coordinator_host_->is_alive(); }
@@ -130,10 +165,10 @@ bool SimCluster::survives_without(const std::set<base::WorkerId>& lost) const {
   // there, or their vote is pending and somebody who is there can give it.
   std::vector<const FakeEngine*> engines;
   for (const auto& [worker, place] : workers_) {
-    const bool counts = place.engine != nullptr && place.host->is_alive() && !place.paused &&
+    const bool counts = place->engine != nullptr && place->host->is_alive() && !place->paused &&
                         !lost.contains(worker) && !cut_.contains(node_of(worker)) &&
-                        !paused_.contains(node_of(worker)) && place.engine->has_state();
-    if (counts) engines.push_back(place.engine);
+                        !paused_.contains(node_of(worker)) && place->engine->has_state();
+    if (counts) engines.push_back(place->engine);
   }
   uint64_t best = 0;
   for (const FakeEngine* engine : engines) best = std::max(best, engine->committed().step.value());

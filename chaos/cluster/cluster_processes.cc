@@ -29,24 +29,23 @@ base::Task<void> SimCluster::CoordinatorProcess::live() {
   cluster_.outcome_ = status;
 }
 
-SimCluster::Handle::Handle(SimCluster& cluster, base::WorkerId worker, base::Executor executor,
+SimCluster::Handle::Handle(SimCluster& cluster, WorkerSlot& slot, const base::Executor& executor,
                            SimHost& agent, base::UniqueFunction<void(std::string)> on_exit)
     : cluster_(cluster),
-      worker_(worker),
-      executor_(std::move(executor)),
+      slot_(slot),
+      executor_(executor),
       agent_(agent),
       on_exit_(std::move(on_exit)) {
-  cluster_.slot(worker_).handle = this;
+  slot_.handle = this;
 }
 
 SimCluster::Handle::~Handle() {
-  WorkerSlot& slot = cluster_.slot(worker_);
-  if (slot.handle == this) slot.handle = nullptr;
-  if (running_ && !cluster_.ending_) cluster_.kill_worker(worker_);
+  if (slot_.handle == this) slot_.handle = nullptr;
+  if (running_ && !cluster_.ending_) cluster_.kill(slot_);
 }
 
 void SimCluster::Handle::kill() {
-  if (running_) cluster_.kill_worker(worker_);
+  if (running_) cluster_.kill(slot_);
 }
 
 void SimCluster::Handle::exited(const std::string& how) {
@@ -57,14 +56,12 @@ void SimCluster::Handle::exited(const std::string& how) {
 
 base::Result<std::unique_ptr<runtime::agent::WorkerProcess>> SimCluster::Starter::start(
     const runtime::agent::WorkerStart& start, base::UniqueFunction<void(std::string)> on_exit) {
-  WorkerSlot& slot = cluster_.slot(start.worker);
-  auto handle = std::make_unique<Handle>(cluster_, start.worker, agent_.executor(), agent_,
-                                         std::move(on_exit));
+  WorkerSlot& slot = *slots_.at(start.worker);
+  auto handle =
+      std::make_unique<Handle>(cluster_, slot, agent_.executor(), agent_, std::move(on_exit));
   slot.start = start;
   // Between the hosts' turns, as a kernel would.
-  cluster_.world_.call_at(cluster_.world_.now(), [cluster = &cluster_, worker = start.worker,
-                                                  incarnation = start.incarnation] {
-    WorkerSlot& place = cluster->slot(worker);
+  cluster_.world_.call_at(cluster_.world_.now(), [&place = slot, incarnation = start.incarnation] {
     if (!place.start.has_value() || place.start->incarnation != incarnation ||
         place.handle == nullptr)
       return;
@@ -74,8 +71,11 @@ base::Result<std::unique_ptr<runtime::agent::WorkerProcess>> SimCluster::Starter
   return std::unique_ptr<runtime::agent::WorkerProcess>(std::move(handle));
 }
 
-SimCluster::AgentProcess::AgentProcess(SimCluster& cluster, SimHost& host, base::NodeId node)
-    : starter_(cluster, host),
+SimCluster::AgentProcess::AgentProcess(SimCluster& cluster, SimHost& host, base::NodeId node,
+                                       const Slots& slots)
+    : cluster_(cluster),
+      host_(host),
+      starter_(cluster, host, slots),
       agent_({.node = node,
               .pid = 1,
               .secret = cluster.coordinator_options().secret,
@@ -92,17 +92,17 @@ SimCluster::AgentProcess::AgentProcess(SimCluster& cluster, SimHost& host, base:
 
 base::Task<void> SimCluster::AgentProcess::live() {
   const base::Status status = co_await agent_.run();
-  static_cast<void>(status.is_ok());  // what it means is seen by who misses the agent
+  cluster_.agent_ended(host_, status);
 }
 
-SimCluster::WorkerHost::WorkerHost(SimCluster& cluster, SimHost& host, base::WorkerId worker)
+SimCluster::WorkerHost::WorkerHost(SimCluster& cluster, SimHost& host, WorkerSlot& slot)
     : cluster_(cluster),
-      id_(worker),
-      engine_(host, worker, cluster.slot(worker).start->incarnation, cluster.job_, cluster.plane_,
+      slot_(slot),
+      engine_(host, slot.start->worker, slot.start->incarnation, cluster.job_, cluster.plane_,
               cluster, seed_of(cluster, host)),
-      worker_({.agent = cluster.slot(worker).start->agent,
-               .worker = worker,
-               .incarnation = cluster.slot(worker).start->incarnation,
+      worker_({.agent = slot.start->agent,
+               .worker = slot.start->worker,
+               .incarnation = slot.start->incarnation,
                .secret = cluster.coordinator_options().secret,
                .pid = 1,
                .nonce_seed = seed_of(cluster, host)},
@@ -110,18 +110,17 @@ SimCluster::WorkerHost::WorkerHost(SimCluster& cluster, SimHost& host, base::Wor
                .clock = host.clock(),
                .executor = host.executor(),
                .engine = engine_}) {
-  cluster.slot(worker).engine = &engine_;
+  slot.engine = &engine_;
   CHECK(base::spawn(host.executor(), gate_, live()).is_ok());
 }
 
 SimCluster::WorkerHost::~WorkerHost() {
-  WorkerSlot& slot = cluster_.slot(id_);
-  if (slot.engine == &engine_) slot.engine = nullptr;
+  if (slot_.engine == &engine_) slot_.engine = nullptr;
 }
 
 base::Task<void> SimCluster::WorkerHost::live() {
   const base::Status status = co_await worker_.run();
-  cluster_.worker_exited(id_, status.is_ok() ? "exit code 0" : "exit code 3");
+  cluster_.worker_exited(slot_, status.is_ok() ? "exit code 0" : "exit code 3");
 }
 
 }  // namespace perdure::chaos::cluster

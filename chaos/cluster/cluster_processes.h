@@ -46,17 +46,17 @@ class SimCluster::CoordinatorProcess final : public SimProcess {
 // What an agent holds of a worker's process. When the agent dies, so does the worker.
 class SimCluster::Handle final : public runtime::agent::WorkerProcess {
  public:
-  Handle(SimCluster& cluster, base::WorkerId worker, base::Executor executor, SimHost& agent,
+  Handle(SimCluster& cluster, WorkerSlot& slot, const base::Executor& executor, SimHost& agent,
          base::UniqueFunction<void(std::string)> on_exit);
   ~Handle() override;
-  uint64_t pid() const override { return worker_.value() + 1; }
+  uint64_t pid() const override { return slot_.host->index(); }
   bool is_running() const override { return running_; }
   void kill() override;
   void exited(const std::string& how);  // by the cluster
 
  private:
   SimCluster& cluster_;
-  const base::WorkerId worker_;
+  WorkerSlot& slot_;
   const base::Executor executor_;
   SimHost& agent_;
   base::UniqueFunction<void(std::string)> on_exit_;
@@ -65,7 +65,8 @@ class SimCluster::Handle final : public runtime::agent::WorkerProcess {
 
 class SimCluster::Starter final : public runtime::agent::WorkerStarter {
  public:
-  Starter(SimCluster& cluster, SimHost& agent) : cluster_(cluster), agent_(agent) {}
+  Starter(SimCluster& cluster, SimHost& agent, Slots slots)
+      : cluster_(cluster), agent_(agent), slots_(std::move(slots)) {}
   base::Result<std::unique_ptr<runtime::agent::WorkerProcess>> start(
       const runtime::agent::WorkerStart& start,
       base::UniqueFunction<void(std::string)> on_exit) override;
@@ -73,15 +74,18 @@ class SimCluster::Starter final : public runtime::agent::WorkerStarter {
  private:
   SimCluster& cluster_;
   SimHost& agent_;
+  const Slots slots_;
 };
 
 class SimCluster::AgentProcess final : public SimProcess {
  public:
-  AgentProcess(SimCluster& cluster, SimHost& host, base::NodeId node);
+  AgentProcess(SimCluster& cluster, SimHost& host, base::NodeId node, const Slots& slots);
 
  private:
   base::Task<void> live();
 
+  SimCluster& cluster_;
+  SimHost& host_;
   Starter starter_;
   runtime::agent::Agent agent_;
   base::Gate gate_;
@@ -89,14 +93,14 @@ class SimCluster::AgentProcess final : public SimProcess {
 
 class SimCluster::WorkerHost final : public SimProcess {
  public:
-  WorkerHost(SimCluster& cluster, SimHost& host, base::WorkerId worker);
+  WorkerHost(SimCluster& cluster, SimHost& host, WorkerSlot& slot);
   ~WorkerHost() override;
 
  private:
   base::Task<void> live();
 
   SimCluster& cluster_;
-  const base::WorkerId id_;
+  WorkerSlot& slot_;
   FakeEngine engine_;
   runtime::worker::Worker worker_;
   base::Gate gate_;

@@ -8,13 +8,12 @@ namespace {
 
 constexpr base::Nanos kFaultsUntil = std::chrono::seconds(12);
 
-constexpr std::array<std::string_view, 18> kPlaces = {
-    "step.begin",           "step.reduce",        "step.vote",
-    "step.voted",           "step.commit",        "coordinator.fence",
-    "coordinator.collect",  "coordinator.decide", "coordinator.prepare",
-    "coordinator.transfer", "coordinator.gate",   "coordinator.go",
-    "journal.before",       "journal.after",      "epoch.fence",
-    "epoch.transfer",       "epoch.serve",        "epoch.gate"};
+constexpr std::array<std::string_view, 20> kPlaces = {
+    "step.begin",          "step.reduce",          "step.vote",           "step.voted",
+    "step.commit",         "coordinator.fence",    "coordinator.collect", "coordinator.decide",
+    "coordinator.prepare", "coordinator.transfer", "coordinator.gate",    "coordinator.go",
+    "coordinator.resolve", "coordinator.hold",     "journal.before",      "journal.after",
+    "epoch.fence",         "epoch.transfer",       "epoch.serve",         "epoch.gate"};
 
 base::Nanos milliseconds(uint64_t ms) { return base::Nanos(static_cast<int64_t>(ms) * 1'000'000); }
 
@@ -38,6 +37,8 @@ std::string_view to_string(StrikeKind kind) {
       return "stop coordinator";
     case StrikeKind::kCutOff:
       return "cut off from node";
+    case StrikeKind::kReplaceNode:
+      return "replace node";
   }
   return "unknown";
 }
@@ -64,7 +65,7 @@ void FaultScript::draw() {
   const ClusterOptions& o = cluster_.options();
   for (uint64_t i = 0; i < count; ++i) {
     Strike s;
-    s.kind = static_cast<StrikeKind>(random_.uniform_int(8));
+    s.kind = static_cast<StrikeKind>(random_.uniform_int(9));
     const bool of_worker = s.kind == StrikeKind::kKillWorker || s.kind == StrikeKind::kStopWorker;
     s.target = static_cast<uint32_t>(
         random_.uniform_int(of_worker ? o.nodes * o.workers_per_node : o.nodes));
@@ -137,6 +138,7 @@ bool FaultScript::is_survivable(const Strike& s) const {
     case StrikeKind::kKillNode:
     case StrikeKind::kPowerOff:
     case StrikeKind::kStopNode:
+    case StrikeKind::kReplaceNode:
       lose_node(base::NodeId(s.target));
       break;
     case StrikeKind::kCutOff:
@@ -184,6 +186,11 @@ void FaultScript::strike(const Strike& s) {
       c.pause_coordinator();
       c.world().call_at(end, [&c] { c.resume_coordinator(); });
       break;
+    case StrikeKind::kReplaceNode:
+      c.pause_node(node);
+      c.world().call_at(c.world().now() + s.duration / 2, [&c, node] { c.replace_node(node); });
+      c.world().call_at(end, [&c] { c.resume_replaced(); });
+      break;
     case StrikeKind::kCutOff:
       c.cut_off(cut_nodes(s));
       c.world().call_at(end, [&c] { c.heal(); });
@@ -195,12 +202,28 @@ void FaultScript::strike(const Strike& s) {
 void FaultScript::end_all() {
   over_ = true;
   cluster_.heal();
+  cluster_.resume_replaced();
   cluster_.resume_coordinator();
   cluster_.restart_coordinator();
   for (uint32_t n = 0; n < cluster_.options().nodes; ++n) {
     cluster_.resume_node(base::NodeId(n));
     cluster_.restart_node(base::NodeId(n));
   }
+}
+
+const std::vector<std::string>& required_goals() {
+  static const std::vector<std::string> goals = [] {
+    std::vector<std::string> list;
+    for (const char* phase :
+         {"collecting", "resolving", "preparing", "loading", "active", "holding"}) {
+      list.push_back("a member is lost while " + std::string(phase));
+      list.push_back("the coordinator is lost while " + std::string(phase));
+    }
+    list.push_back("split network");
+    list.push_back("a member comes back with an old incarnation");
+    return list;
+  }();
+  return goals;
 }
 
 SeedResult run_seed(const SeedOptions& options) {

@@ -23,7 +23,8 @@ enum class StrikeKind : uint8_t {
   kStopWorker,  // SIGSTOP for `duration`
   kStopNode,
   kStopCoordinator,
-  kCutOff,  // a part of the nodes, for `duration`
+  kCutOff,       // a part of the nodes, for `duration`
+  kReplaceNode,  // stopped, started anew elsewhere, and the old one goes on after `duration`
 };
 std::string_view to_string(StrikeKind kind);
 
@@ -67,6 +68,9 @@ class FaultScript {
   uint32_t skipped_ = 0;
   bool over_ = false;
 };
+
+// What a long enough run of seeds reaches (SeedResult::goals).
+const std::vector<std::string>& required_goals();
 
 // One seed, from start to end: the outcome as text ("" when all is well) and what was reached.
 struct SeedResult {

@@ -39,15 +39,42 @@ SimCluster::SimCluster(const ClusterOptions& options)
       world_({.seed = options.seed, .link = options.link}) {
   ledger_.listen([this](const recovery::EpochPlan& plan) { check_active(plan); });
   coordinator_host_ = &world_.add_host("c");
+  coordinator_host_->meter(options.meter);
   for (uint32_t n = 0; n < options.nodes; ++n) {
-    const std::string name = "n" + std::to_string(n);
-    agents_[base::NodeId(n)] = &world_.add_host(
-        name, {.clock_offset = base::Nanos(world_.random().uniform_int(1u << 30))});
-    for (uint32_t i = 0; i < options.workers_per_node; ++i) {
-      WorkerSlot& slot = workers_[base::WorkerId(n * options.workers_per_node + i)];
-      slot.host = &world_.add_host(name + "w" + std::to_string(i));
-    }
+    add_node(base::NodeId(n), "n" + std::to_string(n));
   }
+}
+
+// Its hosts, which are the node's from now on. Gives those of its workers before.
+SimCluster::Slots SimCluster::add_node(base::NodeId node, const std::string& name) {
+  Slots before;
+  agents_[node] =
+      &world_.add_host(name, {.clock_offset = base::Nanos(world_.random().uniform_int(1u << 30))});
+  uint32_t number = 0;
+  for (const base::WorkerId worker : workers_of(node)) {
+    slots_.push_back(std::make_unique<WorkerSlot>());
+    slots_.back()->host = &world_.add_host(name + "w" + std::to_string(number++));
+    WorkerSlot*& newest = workers_[worker];
+    if (newest != nullptr) before[worker] = newest;
+    newest = slots_.back().get();
+  }
+  return before;
+}
+
+void SimCluster::boot_node(base::NodeId node) {
+  Slots slots;
+  for (const base::WorkerId worker : workers_of(node)) {
+    WorkerSlot& place = slot(worker);
+    slots[worker] = &place;
+    // An empty host until its agent starts something on it.
+    place.host->boot([this, &place](SimHost& host) -> std::unique_ptr<SimProcess> {
+      if (!place.start.has_value()) return nullptr;
+      return std::make_unique<WorkerHost>(*this, host, place);
+    });
+  }
+  agents_.at(node)->boot([this, node, slots](SimHost& host) {
+    return std::make_unique<AgentProcess>(*this, host, node, slots);
+  });
 }
 
 SimCluster::~SimCluster() { ending_ = true; }
@@ -55,17 +82,7 @@ SimCluster::~SimCluster() { ending_ = true; }
 void SimCluster::start() {
   coordinator_host_->boot(
       [this](SimHost& host) { return std::make_unique<CoordinatorProcess>(*this, host); });
-  for (auto& [id, slot] : workers_) {
-    // An empty host until its agent starts something on it.
-    slot.host->boot([this, worker = id](SimHost& host) -> std::unique_ptr<SimProcess> {
-      if (!workers_.at(worker).start.has_value()) return nullptr;
-      return std::make_unique<WorkerHost>(*this, host, worker);
-    });
-  }
-  for (const auto& [node, host] : agents_) {
-    host->boot(
-        [this, id = node](SimHost& h) { return std::make_unique<AgentProcess>(*this, h, id); });
-  }
+  for (uint32_t n = 0; n < options_.nodes; ++n) boot_node(base::NodeId(n));
 }
 
 bool SimCluster::run(base::Nanos limit) {
@@ -88,6 +105,7 @@ runtime::coordinator::CoordinatorOptions SimCluster::coordinator_options() const
   o.machine.phase_timeout = std::chrono::seconds(10);
   o.machine.load_timeout = std::chrono::seconds(20);
   o.lease = options_.lease;
+  o.work_clock = options_.meter;
   o.nonce_seed = options_.seed;
   return o;
 }

@@ -37,6 +37,7 @@ struct ClusterOptions {
   base::Nanos compute_mean = std::chrono::milliseconds(50);
   uint32_t recoveries_max = 1000;  // the loop breaker has tests of its own
   runtime::membership::LeaseOptions lease;
+  std::function<base::Nanos()> meter;  // of real time, for what the coordinator's code takes
   LinkOptions link;
   DataPlaneOptions data;
 };
@@ -72,6 +73,10 @@ class SimCluster : private EngineObserver {
   void resume_worker(base::WorkerId worker);
   void pause_node(base::NodeId node);
   void resume_node(base::NodeId node);
+  // Starts the node, which is stopped, anew on another host, as when it is taken for dead. The old
+  // processes are still there and may go on; they must be refused then, and end.
+  void replace_node(base::NodeId node);
+  void resume_replaced();
   void pause_coordinator();
   void resume_coordinator();
   // Cuts these nodes off from all others and from the coordinator.
@@ -83,6 +88,7 @@ class SimCluster : private EngineObserver {
   base::NodeId node_of(base::WorkerId worker) const {
     return base::NodeId(worker.value() / options_.workers_per_node);
   }
+  base::Nanos coordinator_work() const { return coordinator_host_->metered(); }
   // Would the job still have all of its state without these workers?
   bool survives_without(const std::set<base::WorkerId>& lost) const;
   // Told of every named place that is passed, after the invariants.
@@ -103,6 +109,12 @@ class SimCluster : private EngineObserver {
     Handle* handle = nullptr;  // of its agent, while that lives
     bool paused = false;
   };
+  using Slots = std::map<base::WorkerId, WorkerSlot*>;
+  // The processes of a node that has been replaced.
+  struct Replaced {
+    SimHost* agent = nullptr;
+    Slots slots;
+  };
 
   void on_commit(const FakeEngine& engine, base::Step step, recovery::VoteId vote) override;
   void on_go(const FakeEngine& engine) override;
@@ -110,8 +122,12 @@ class SimCluster : private EngineObserver {
   void violate(const std::string& what);
   void check_active(const recovery::EpochPlan& plan);
   void end_process(SimHost& host, Crash crash);
-  void worker_exited(base::WorkerId worker, const std::string& how);
-  WorkerSlot& slot(base::WorkerId worker) { return workers_.at(worker); }
+  void worker_exited(WorkerSlot& place, const std::string& how);
+  WorkerSlot& slot(base::WorkerId worker) { return *workers_.at(worker); }
+  void kill(WorkerSlot& place);
+  Slots add_node(base::NodeId node, const std::string& name);
+  void boot_node(base::NodeId node);
+  void agent_ended(const SimHost& host, const base::Status& status);
   std::vector<base::WorkerId> workers_of(base::NodeId node) const;
   void note(std::string goal) { goals_.insert(std::move(goal)); }
   std::string phase() const;
@@ -126,7 +142,9 @@ class SimCluster : private EngineObserver {
   std::set<std::string> goals_;
   std::optional<base::Status> outcome_;
   std::function<void(std::string_view)> on_point_;
-  std::map<base::WorkerId, WorkerSlot> workers_;
+  std::vector<std::unique_ptr<WorkerSlot>> slots_;  // also of replaced nodes
+  Slots workers_;                                   // the newest of each
+  std::vector<Replaced> replaced_;
   std::map<base::NodeId, SimHost*> agents_;
   std::map<base::WorkerId, std::pair<base::Epoch, uint32_t>> late_commits_;
   std::set<base::NodeId> cut_;

@@ -127,6 +127,7 @@ base::Status Coordinator::recall() {
                          .with("life", life_)
                          .with("records", records.size())
                          .with("committed", memory.committed));
+  ticked_at_ = clock_.now();
   machine_.begin(clock_.now(), known ? std::optional(memory) : std::nullopt);
   return base::Status::ok();
 }
@@ -211,6 +212,8 @@ base::Task<void> Coordinator::tick_loop() {
 
 void Coordinator::tick() {
   const base::Nanos now = clock_.now();
+  const base::Nanos gap = now - std::exchange(ticked_at_, now);
+  if (gap > options_.lease.tick_max) machine_.give_back(gap);
   for (const membership::NodeLoss& loss : table_.tick(now)) lose_node(loss.node, loss.why);
   if (!end_.has_value() && now >= machine_.next_deadline()) feed(recovery::Tick{});
   if (end_waits_ && !end_.has_value()) ask_reports();

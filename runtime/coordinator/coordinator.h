@@ -41,6 +41,8 @@ struct CoordinatorOptions {
   uint32_t workers_per_node = 1;
   recovery::MachineOptions machine;
   membership::LeaseOptions lease;
+  // Measures decisions; empty: the component's clock, which stands still in simulated turns.
+  std::function<base::Nanos()> work_clock;
   base::Nanos dismiss_timeout = std::chrono::seconds(5);
   // A worker's program that ends by itself so often before it was ever ready ends the job.
   uint32_t early_exits_max = 3;
@@ -62,6 +64,15 @@ class Coordinator {
   const recovery::EpochMachine& machine() const { return machine_; }
   const membership::MemberTable& nodes() const { return table_; }
   std::string status_json() const;
+  // With agents, since the process began.
+  struct Traffic {
+    uint64_t frames_in = 0;
+    uint64_t frames_out = 0;
+    uint64_t bytes_out = 0;
+  };
+  const Traffic& traffic() const { return traffic_; }
+  // From the last state told to the plan, of the newest plan.
+  base::Nanos decision_time() const { return decision_time_; }
 
  private:
   // One connection of an agent.
@@ -109,6 +120,7 @@ class Coordinator {
   bool are_reports_missing(base::Step step);
   void ask_reports();
   void feed(const recovery::MachineEvent& event);
+  std::vector<recovery::MachineAction> ask_machine(const recovery::MachineEvent& event);
   void carry_out(const recovery::MachineAction& action);
   void carry_out(const recovery::Send& send);
   // What a message says to the workers of one node.
@@ -138,8 +150,13 @@ class Coordinator {
   base::Step progress_;  // newest that is in the journal
   base::Nanos progress_at_{0};
   base::Nanos asked_at_{0};
+  base::Nanos ticked_at_{0};
   bool end_waits_ = false;  // for reports of steps that were not heard of
   uint32_t end_asked_ = 0;
+  Traffic traffic_;
+  base::Nanos decision_time_{0};
+  base::Nanos left_last_{0};   // when the last engine had left the epoch before, as told
+  base::Epoch first_step_of_;  // the newest epoch of which a step was seen
 };
 
 }  // namespace perdure::runtime::coordinator

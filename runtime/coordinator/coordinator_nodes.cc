@@ -20,6 +20,8 @@ rpc::Stamp Coordinator::stamp() const {
 }
 
 void Coordinator::tell(Session& session, rpc::Frame frame) {
+  ++traffic_.frames_out;
+  traffic_.bytes_out += rpc::kFrameHeaderBytes + frame.payload.size();
   const base::Status queued = session.outgoing.try_push(std::move(frame));
   if (queued.is_ok() || queued.code() == base::StatusCode::kCancelled) return;
   // A node that does not read is as good as lost; its lease would say so later.
@@ -132,6 +134,7 @@ base::Task<base::Status> Coordinator::follow(Session& session) {
   while (true) {
     CO_ASSIGN_OR_RETURN(const rpc::Frame frame,
                         co_await session.channel->receive(base::kNoDeadline));
+    ++traffic_.frames_in;
     if (end_.has_value()) continue;  // until it leaves
     if (!table_.is_alive(session.node, session.incarnation))
       co_return base::aborted("its lease is over");

@@ -20,9 +20,26 @@ recovery::Speaker speaker(const protocol::WorkerMessage& m) {
 
 }  // namespace
 
+std::vector<recovery::MachineAction> Coordinator::ask_machine(const recovery::MachineEvent& event) {
+  const bool undecided = !machine_.plan().has_value();
+  const auto work_clock = [this] {
+    return options_.work_clock ? options_.work_clock() : clock_.now();
+  };
+  const base::Nanos begin = undecided ? work_clock() : base::Nanos(0);
+  std::vector<recovery::MachineAction> actions = machine_.step(event, clock_.now());
+  if (undecided && machine_.plan().has_value()) {
+    decision_time_ = work_clock() - begin;
+    observer_.on_event(base::Event("epoch.measured")
+                           .with("epoch", machine_.epoch())
+                           .with("left_t_ms", base::to_ms(std::exchange(left_last_, {})))
+                           .with("decide_ms", base::to_ms(decision_time_)));
+  }
+  return actions;
+}
+
 void Coordinator::feed(const recovery::MachineEvent& event) {
   if (end_.has_value()) return;
-  for (const recovery::MachineAction& action : machine_.step(event, clock_.now())) {
+  for (const recovery::MachineAction& action : ask_machine(event)) {
     if (end_.has_value()) return;
     std::visit(
         [this](const auto& a) {
@@ -55,6 +72,8 @@ void Coordinator::carry_out(const recovery::MachineAction& action) {
     base::fault_time.epoch.store(enter->epoch.value(), std::memory_order_relaxed);
     base::fault_time.step.store(machine_.committed().next().value(), std::memory_order_relaxed);
     FAULT_POINT("coordinator." + std::string(enter->name));
+    observer_.on_event(
+        base::Event("epoch.phase").with("epoch", enter->epoch).with("phase", enter->name));
   } else if (const auto* decided = std::get_if<recovery::RecordDecided>(&action)) {
     record_progress();
     record(RecordKind::kDecided, rpc::to_bytes(decided->plan));
@@ -166,6 +185,8 @@ base::Status Coordinator::hear_report(const protocol::WorkerMessage& m) {
     case protocol::MessageType::kStateTold: {
       ASSIGN_OR_RETURN(auto told, rpc::from_bytes<protocol::StateTold>(m.payload));
       for (const protocol::StepReport& report : told.reports) on_step(speaker(m), report);
+      if (m.epoch == machine_.epoch())
+        left_last_ = std::max(left_last_, base::Nanos(static_cast<int64_t>(told.left_ns)));
       feed(recovery::StateTold{speaker(m), std::move(told.state)});
       return base::Status::ok();
     }
@@ -252,6 +273,12 @@ void Coordinator::on_step(const recovery::Speaker& from, const protocol::StepRep
     case StepNews::kGap:
       ask_reports();
       break;
+  }
+  if (machine_.plan().has_value() && from.epoch == machine_.epoch() &&
+      first_step_of_ < from.epoch && report.epoch == from.epoch) {
+    first_step_of_ = from.epoch;
+    observer_.on_event(
+        base::Event("epoch.step").with("epoch", from.epoch).with("step", report.step));
   }
   feed(recovery::StepSeen{from, report.step});
 }

@@ -31,9 +31,12 @@ struct StateTold {
   static constexpr MessageType kType = MessageType::kStateTold;
   recovery::StateReport state;
   std::vector<StepReport> reports;  // oldest first, at most kReportsTold
+  // When the engine had left its steps, by the worker's steady clock: on one machine all processes
+  // have the same. For measurements only.
+  uint64_t left_ns = 0;
   template <typename V>
   void visit(V& v) {
-    v(state, reports);
+    v(state, reports, left_ns);
   }
 };
 

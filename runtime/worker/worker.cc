@@ -192,6 +192,8 @@ base::Task<void> Worker::fence(const rpc::Frame& order) {
 
 void Worker::tell_state(protocol::StateTold told) {
   committed_ = told.state.committed.step;
+  if (!left_at_.has_value()) left_at_ = services_.clock.now();
+  told.left_ns = static_cast<uint64_t>(left_at_->count());
   told.reports = services_.engine.reports(reported_);
   if (told.reports.size() > protocol::kReportsTold)
     told.reports.erase(told.reports.begin(), told.reports.end() - protocol::kReportsTold);
@@ -267,6 +269,7 @@ base::Task<void> Worker::load(const rpc::Frame& order) {
 void Worker::go(const rpc::Frame& order) {
   const auto message = protocol::from_frame<protocol::Go>(order);
   if (message.is_ok() && rank_ == base::Rank(0)) tell_steps_after(message->reported);
+  left_at_.reset();
   const base::Status started = message.is_ok() ? services_.engine.go() : message.status();
   if (!started.is_ok()) tell_stopped(started);
 }
@@ -287,6 +290,7 @@ void Worker::on_evaluation(const protocol::EvaluationReport& report) {
 
 void Worker::on_stopped(base::Status why, base::Step committed) {
   committed_ = committed;
+  left_at_ = services_.clock.now();
   tell_stopped(why);
 }
 

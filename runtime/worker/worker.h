@@ -94,6 +94,7 @@ class Worker : private EngineListener {
   base::Epoch epoch_;                // the newest that it was told of
   std::optional<base::Rank> rank_;   // in epoch_, once prepared
   base::Step committed_;
+  std::optional<base::Nanos> left_at_;          // when the engine left the steps of the last epoch
   base::Step reported_;                         // what the coordinator knew at the last fence
   std::optional<protocol::Finished> finished_;  // in epoch_
 };

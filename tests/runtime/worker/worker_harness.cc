@@ -76,7 +76,7 @@ Task<Status> ScriptedEngine::apply_vote(const recovery::VoteValue& vote) {
   co_return stage_.applied;
 }
 
-Task<base::Result<protocol::Prepared>> ScriptedEngine::prepare(const recovery::EpochPlan&,
+Task<base::Result<protocol::Prepared>> ScriptedEngine::prepare(recovery::EpochPlan,
                                                                base::Rank rank) {
   stage_.calls.push_back("prepare " + std::to_string(rank.value()));
   CO_RETURN_IF_ERROR(co_await block());
@@ -84,7 +84,7 @@ Task<base::Result<protocol::Prepared>> ScriptedEngine::prepare(const recovery::E
 }
 
 Task<base::Result<protocol::Loaded>> ScriptedEngine::load(
-    const std::vector<std::vector<std::byte>>& addresses) {
+    std::vector<protocol::RankAddress> addresses) {
   stage_.calls.emplace_back("load");
   stage_.addresses = addresses;
   CO_RETURN_IF_ERROR(co_await block());
@@ -251,27 +251,27 @@ void WorkerTest::release_engine() {
   pass(50_ms);
 }
 
-recovery::EpochPlan WorkerTest::plan_for(uint64_t epoch, uint32_t rank) const {
-  recovery::EpochPlan plan;
-  plan.epoch = base::Epoch(epoch);
+protocol::Prepare WorkerTest::plan_for(uint64_t epoch, uint32_t rank) const {
+  protocol::Prepare message;
+  message.plan.epoch = base::Epoch(epoch);
   for (uint32_t r = 0; r < 3; ++r) {
     if (r == rank) {
-      plan.members.push_back({kWorker, kIncarnation, base::NodeId(1)});
+      message.ranks.push_back({kWorker, kIncarnation, base::Rank(r)});
     } else {
-      plan.members.push_back({base::WorkerId(10 + r), base::Incarnation(1), base::NodeId(0)});
+      message.ranks.push_back({base::WorkerId(10 + r), base::Incarnation(1), base::Rank(r)});
     }
   }
-  return plan;
+  return message;
 }
 
 void WorkerTest::prepare(uint64_t epoch, uint32_t rank) {
   order(protocol::Fence{.why = "test"}, epoch);
-  order(protocol::Prepare{.plan = plan_for(epoch, rank)}, epoch);
+  order(plan_for(epoch, rank), epoch);
 }
 
 void WorkerTest::load(uint64_t epoch, uint32_t rank) {
   prepare(epoch, rank);
-  order(protocol::Load{.addresses = {{}, {}, {}}}, epoch);
+  order(protocol::Load{.addresses = std::vector<protocol::RankAddress>(3)}, epoch);
 }
 
 void WorkerTest::expect_stopped(base::StatusCode code, const std::string& text) {

@@ -37,7 +37,7 @@ struct EngineStage {
 
   std::vector<std::string> calls;  // "fence 3", "prepare 1", "abort <why>", ...
   std::optional<recovery::VoteValue> given_vote;
-  std::vector<std::vector<std::byte>> addresses;
+  std::vector<protocol::RankAddress> addresses;
   EngineListener* listener = nullptr;
   size_t count(const std::string& call) const;  // that begin with it
 };
@@ -51,10 +51,10 @@ class ScriptedEngine final : public EngineDriver {
   base::Result<recovery::VoteValue> vote() const override { return stage_.vote; }
   base::Task<base::Status> apply_vote(const recovery::VoteValue& vote) override;
   recovery::StateReport state() const override { return stage_.state; }
-  base::Task<base::Result<protocol::Prepared>> prepare(const recovery::EpochPlan& plan,
+  base::Task<base::Result<protocol::Prepared>> prepare(recovery::EpochPlan plan,
                                                        base::Rank rank) override;
   base::Task<base::Result<protocol::Loaded>> load(
-      const std::vector<std::vector<std::byte>>& addresses) override;
+      std::vector<protocol::RankAddress> addresses) override;
   base::Status go() override;
   void hold() override { stage_.calls.emplace_back("hold"); }
   void abort(const base::Status& why) override;
@@ -108,7 +108,7 @@ class WorkerTest : public ::testing::Test {
   // Up to this rank's Loaded in the epoch.
   void prepare(uint64_t epoch, uint32_t rank);
   void load(uint64_t epoch, uint32_t rank);
-  recovery::EpochPlan plan_for(uint64_t epoch, uint32_t rank) const;
+  protocol::Prepare plan_for(uint64_t epoch, uint32_t rank) const;
   // On the worker's host.
   void engine_says(const std::function<void(EngineListener&)>& action);
   void release_engine();

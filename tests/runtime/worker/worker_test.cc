@@ -123,7 +123,7 @@ TEST_F(WorkerTest, OrdersOfAnOldEpochAreRefused) {
   order(protocol::Fence{}, 4);
   order(protocol::AskVote{}, 4);
   order(protocol::ApplyVote{}, 4);
-  order(protocol::Prepare{.plan = plan_for(4, 0)}, 4);
+  order(plan_for(4, 0), 4);
   order(protocol::Load{}, 4);
   order(protocol::Go{}, 4);
   order(protocol::Hold{}, 4);
@@ -136,7 +136,7 @@ TEST_F(WorkerTest, OrdersOfAnEpochThatWasNotBegunAreRefused) {
   join();
   load(5, 0);
   clear();
-  order(protocol::Prepare{.plan = plan_for(6, 0)}, 6);
+  order(plan_for(6, 0), 6);
   order(protocol::Go{}, 6);
   EXPECT_THAT(engine_.calls, IsEmpty());
   order(protocol::Go{}, 5);
@@ -148,7 +148,7 @@ TEST_F(WorkerTest, AFenceInterruptsALoadWhoseAnswerIsNotSent) {
   prepare(1, 0);
   clear();
   engine_.blocks = true;
-  order(protocol::Load{.addresses = {{}, {}, {}}}, 1);
+  order(protocol::Load{.addresses = std::vector<protocol::RankAddress>(3)}, 1);
   EXPECT_THAT(engine_.calls, ElementsAre("load"));
   order(protocol::Fence{.why = "a member is lost"}, 2);
   EXPECT_THAT(engine_.calls, ElementsAre("load", "abort epoch 2 begins", "fence 2"));
@@ -162,8 +162,8 @@ TEST_F(WorkerTest, AFenceInterruptsAPrepareAndVoidsWhatWaits) {
   order(protocol::Fence{}, 1);
   clear();
   engine_.blocks = true;
-  order(protocol::Prepare{.plan = plan_for(1, 0)}, 1);
-  order(protocol::Load{.addresses = {{}, {}, {}}}, 1);
+  order(plan_for(1, 0), 1);
+  order(protocol::Load{.addresses = std::vector<protocol::RankAddress>(3)}, 1);
   order(protocol::Go{}, 1);
   order(protocol::Fence{}, 2);
   EXPECT_THAT(engine_.calls, ElementsAre("prepare 0", "abort epoch 2 begins", "fence 2"));
@@ -186,7 +186,7 @@ TEST_F(WorkerTest, MoreOrdersThanItCanKeepEndIt) {
   join();
   order(protocol::Fence{}, 1);
   engine_.blocks = true;
-  order(protocol::Prepare{.plan = plan_for(1, 0)}, 1);
+  order(plan_for(1, 0), 1);
   for (int i = 0; i < 1100 && !is_over(); ++i) order(protocol::Hold{}, 1);
   EXPECT_THAT(outcome(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("too many orders")));
 }
@@ -264,16 +264,16 @@ TEST_F(WorkerTest, APlanForSomebodyElseIsRefused) {
 TEST_F(WorkerTest, APlanForAnOlderProcessOfItsNumberIsRefused) {
   join();
   order(protocol::Fence{}, 2);
-  recovery::EpochPlan plan = plan_for(2, 1);
-  plan.members[1].incarnation = base::Incarnation(2);
-  order(protocol::Prepare{.plan = plan}, 2);
+  protocol::Prepare message = plan_for(2, 1);
+  message.ranks[1].incarnation = base::Incarnation(2);
+  order(message, 2);
   expect_stopped(StatusCode::kAborted, "not for this worker");
 }
 
 TEST_F(WorkerTest, APlanOfAnotherEpochThanItsStampIsRefused) {
   join();
   order(protocol::Fence{}, 2);
-  order(protocol::Prepare{.plan = plan_for(1, 0)}, 2);
+  order(plan_for(1, 0), 2);
   expect_stopped(StatusCode::kAborted, "not for this worker");
 }
 
