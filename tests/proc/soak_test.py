@@ -1,6 +1,7 @@
 """Many faults in one run, at random: kills, stops, dropped connections and slow workers; what died comes back. The run
 ends with the bits of an undisturbed one and leaves nothing behind, and what lives through it all does not grow."""
 import json
+import math
 import os
 import random
 import re
@@ -34,7 +35,8 @@ class Driver:
         self.test, self.job, self.folder = test, job, folder
         self.random = random.Random(seed)
         self.steps, self.faults = steps, faults
-        self.done, self.counts, self.struck = 0, {}, set()
+        self.done, self.counts = 0, {}
+        self.struck = {}  # pid: a plan made after this time (ms) may count on it again
         self.coordinator_killed_at = 0.0
         self.step_at_fault, self.faults_at_step = -1, 0
         self.watch, self.timers = ProcessWatch(), []
@@ -68,19 +70,20 @@ class Driver:
         return self.faults_at_step < 1 or (self.faults_at_step < 2 and self.random.random() < 0.02)
 
     def holders(self):
-        """{layer: process numbers that hold it} in the newest plan."""
+        """When the newest plan was made, and {layer: workers that hold it}."""
         plans = [e for e in read_lines(self.folder, "events.jsonl") if e["kind"] == "epoch.plan"]
         found = {layer: set() for layer in range(LAYERS)}
         for first, last, worker in re.findall(r"layers (\d+)-(\d+) of .*? on worker (\d+)", plans[-1]["layout"]):
             for layer in range(int(first), int(last) + 1):
                 found[layer].add(int(worker))
-        return found
+        return plans[-1]["t_ms"], found
 
     def is_safe(self, processes, workers, page):
         pids = {number: pid for (role, number), pid in processes.items() if role == "worker"}
         kept = 1 if page["phase"] == "active" else 2
-        for holders in self.holders().values():
-            alive = [w for w in holders - set(workers) if w in pids and pids[w] not in self.struck
+        planned_ms, found = self.holders()
+        for holders in found.values():
+            alive = [w for w in holders - set(workers) if w in pids and self.struck.get(pids[w], 0) < planned_ms
                      and state(pids[w]) in ("R", "S")]
             if len(alive) < kept:
                 return False
@@ -97,10 +100,10 @@ class Driver:
         if not self.is_allowed(deed, role, key[1], processes, page):
             return False
         pid = processes[key]
-        group = role == "node"
-        self.mark(deed, role, key[1], processes)
+        stop_s = self.random.choice((0.2, 0.6, 1.6))
+        self.mark(deed, role, key[1], processes, stop_s if deed == "stop" else math.inf)
         try:
-            self.act(deed, pid, group)
+            self.act(deed, pid, role == "node", stop_s)
         except ProcessLookupError:
             return False
         self.counts[deed, role] = self.counts.get((deed, role), 0) + 1
@@ -117,13 +120,13 @@ class Driver:
             return False
         return self.is_safe(processes, [number], page)  # worker N is on node N
 
-    def mark(self, deed, role, number, processes):
+    def mark(self, deed, role, number, processes, gone_s):
         if role == "coordinator":
             self.coordinator_killed_at = time.monotonic() if deed == "kill" else self.coordinator_killed_at
         elif ("worker", number) in processes and deed != "drop":
-            self.struck.add(processes["worker", number])
+            self.struck[processes["worker", number]] = (time.monotonic() + gone_s) * 1000
 
-    def act(self, deed, pid, group):
+    def act(self, deed, pid, group, stop_s):
         send = os.killpg if group else os.kill
         if deed == "kill":
             send(pid, signal.SIGKILL)
@@ -131,7 +134,7 @@ class Driver:
             os.kill(pid, DROP)
         else:
             send(pid, signal.SIGSTOP)
-            timer = threading.Timer(self.random.choice((0.2, 0.6, 1.6)), self.resume, (send, pid))
+            timer = threading.Timer(stop_s, self.resume, (send, pid))
             timer.start()
             self.timers = [t for t in self.timers if t.is_alive()] + [timer]
 
