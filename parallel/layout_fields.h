@@ -31,12 +31,14 @@ void visit_fields(V& v, LayoutRuns& m) {
 // Travels as its runs.
 template <typename V>
 void visit_fields(V& v, Layout& m) {
-  if constexpr (requires { v.status(); }) {  // a reader
+  if constexpr (requires { V::kWrites; }) {
+    v(runs_of(m.pipelines), m.micro_batches);
+  } else if constexpr (requires { v.status(); }) {  // reads
     LayoutRuns runs;
     v(runs, m.micro_batches);
     if (v.status().is_ok()) m.pipelines = pipelines_of(runs);
   } else {
-    v(runs_of(m.pipelines), m.micro_batches);
+    v(m.pipelines, m.micro_batches);
   }
 }
 

@@ -6,7 +6,7 @@
 namespace perdure::parallel {
 namespace {
 
-constexpr uint64_t kStagesMax = 1 << 22;
+constexpr uint64_t kStagesMax = 1 << 16;  // as many ranks as a fabric can tell apart
 
 // The pipeline that stands `index` places behind the first of a run.
 PipelinePlace place_in(const PipelinePlace& first, uint32_t index) {

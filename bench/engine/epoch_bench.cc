@@ -19,7 +19,7 @@ namespace {
 using runtime::worker::EngineServices;
 using runtime::worker::EpochEngine;
 using runtime::worker::FabricRequest;
-using Addresses = std::vector<std::vector<std::byte>>;
+using Addresses = std::vector<runtime::protocol::RankAddress>;
 
 constexpr uint32_t kRanks = 2;
 
@@ -76,7 +76,8 @@ class Bench {
     Addresses addresses(kRanks);
     const double prepare = ms_of([&] {
       each([&](uint32_t r) {
-        addresses[r] = ranks_[r].engine->prepare(plan_, base::Rank(r)).value().address;
+        addresses[r] = {base::Rank(r),
+                        ranks_[r].engine->prepare(plan_, base::Rank(r)).value().address};
       });
     });
     const double load = ms_of([&] {

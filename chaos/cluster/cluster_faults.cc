@@ -183,7 +183,9 @@ bool SimCluster::survives_without(const std::set<base::WorkerId>& lost) const {
                  other->vote_id() == engine->pending();
         });
     if (!there && !can_follow) continue;
-    for (const auto& [tensor, digest] : engine->tensors()) held[tensor.value()] = true;
+    for (const auto& [tensor, digest] : engine->tensors()) {
+      if (!engine->lets_go(tensor)) held[tensor.value()] = true;
+    }
   }
   return std::all_of(held.begin(), held.end(), [](bool h) { return h; });
 }

@@ -77,6 +77,7 @@ base::Task<base::Result<std::string>> FakeEngine::open(const protocol::JobText&)
 
 void FakeEngine::abort(const base::Status&) {
   ++turn_;
+  loading_ = false;
   running_ = false;
   plane_.leave(*this);
   changed_.notify_all();
@@ -191,6 +192,7 @@ base::Task<base::Status> FakeEngine::fetch(const parallel::TensorMove& move, uin
 base::Task<base::Result<protocol::Loaded>> FakeEngine::load(
     std::vector<protocol::RankAddress> addresses) {
   addresses = {};
+  loading_ = true;
   const uint64_t turn = turn_;
   const base::Status connected = co_await pass({BarrierKind::kConnect, 0}, turn);
   if (!connected.is_ok()) co_return connected;
@@ -229,6 +231,7 @@ base::Task<base::Result<protocol::Loaded>> FakeEngine::load(
 
 base::Status FakeEngine::go() {
   if (running_) return base::Status::ok();
+  loading_ = false;
   running_ = true;
   pending_ = {};
   observer_.on_go(*this);

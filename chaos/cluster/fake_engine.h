@@ -5,6 +5,7 @@
 //
 // Threads: its host's. Dies with its worker's process.
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -81,6 +82,10 @@ class FakeEngine final : public runtime::worker::EngineDriver {
   recovery::VoteId pending() const { return pending_; }
   bool has_state() const { return has_state_; }
   const std::map<base::TensorId, uint64_t>& tensors() const { return tensors_; }
+  // While it loads, what is not of its new stage is about to be let go.
+  bool lets_go(base::TensorId tensor) const {
+    return loading_ && !std::binary_search(part_.needed.begin(), part_.needed.end(), tensor);
+  }
 
  private:
   // What of a plan is this rank's; plans of large jobs are too large to keep in every engine.
@@ -125,6 +130,7 @@ class FakeEngine final : public runtime::worker::EngineDriver {
   std::map<BarrierKey, bool> passed_;  // and whether a hold is wanted
   base::Status lost_;                  // a peer, ok while none
   bool wants_hold_ = false;
+  bool loading_ = false;
   bool running_ = false;
   uint64_t turn_ = 0;  // rises when the epoch is left: what began before is void
 };

@@ -14,7 +14,8 @@
 // Fields: integers, double, enums with an underlying integer, strong ids, strings, byte vectors,
 // vectors of these, structs with visit(). A struct may have `base::Status check() const`, which
 // decoding calls. Lengths are bounded by what is really there, so a wrong length cannot make the
-// decoder allocate more than a few times the message. Little-endian; format: docs/formats/rpc.md.
+// decoder allocate more than a few times the message (but for layouts: parallel/layout_runs.h has
+// their limit). Little-endian; format: docs/formats/rpc.md.
 
 #include <string>
 #include <type_traits>
@@ -34,6 +35,7 @@ inline constexpr size_t kElementsMax = 1 << 22;
 
 class WireWriter {
  public:
+  static constexpr bool kWrites = true;  // for a visit_fields that must know
   explicit WireWriter(base::Encoder& out) : out_(out) {}
   template <typename... T>
   void operator()(const T&... values) {

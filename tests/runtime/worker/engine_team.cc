@@ -148,10 +148,11 @@ std::vector<base::Result<protocol::Loaded>> EngineTeam::load(const EpochPlan& pl
                                                              const std::vector<uint32_t>& workers) {
   const auto prepared = wait_all<base::Result<protocol::Prepared>>(
       workers, [&](ThreadedEngine& engine, base::Rank rank) { return engine.prepare(plan, rank); });
-  std::vector<std::vector<std::byte>> addresses;
+  std::vector<protocol::RankAddress> addresses;
   for (const auto& p : prepared) {
     EXPECT_OK(p);
-    addresses.push_back(p.is_ok() ? p.value().address : std::vector<std::byte>());
+    addresses.push_back({base::Rank(static_cast<uint32_t>(addresses.size())),
+                         p.is_ok() ? p.value().address : std::vector<std::byte>()});
   }
   return wait_all<base::Result<protocol::Loaded>>(
       workers, [&](ThreadedEngine& engine, base::Rank) { return engine.load(addresses); });

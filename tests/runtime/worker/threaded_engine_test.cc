@@ -291,11 +291,12 @@ TEST(ThreadedEngineTest, AFenceEndsALoadThatWaitsForItsSource) {
   ASSERT_OK(team.wait(waits.prepare(plan, base::Rank(1))));
   ASSERT_OK(team.wait(team.at(0).engine->prepare(plan, base::Rank(0))));  // and never loads
   std::vector<std::string> order;
-  const std::vector<std::vector<std::byte>> addresses(2);
+  const std::vector<protocol::RankAddress> addresses = {{base::Rank(0), {std::byte(1)}},
+                                                        {base::Rank(1), {std::byte(1)}}};
   const auto tasks = [&](ThreadedEngine& engine, base::Rank rank) -> base::Task<base::Status> {
     if (rank == base::Rank(0)) {
       return [](ThreadedEngine& e,
-                const std::vector<std::vector<std::byte>>& a) -> base::Task<base::Status> {
+                const std::vector<protocol::RankAddress>& a) -> base::Task<base::Status> {
         co_return (co_await e.load(a)).status();
       }(engine, addresses);
     }
@@ -388,14 +389,11 @@ TEST(ThreadedEngineTest, RefusesPlansThatAreNotLegalOrNotNew) {
   };
   const auto held = team.settle({0});
   const recovery::EpochPlan good = team.plan(1, 1, {0}, held);
-  EXPECT_THAT(team.wait(engine.load({{}})).status(), StatusIs(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(team.wait(engine.load({})).status(), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_THAT(engine.go(), StatusIs(StatusCode::kFailedPrecondition));
   EXPECT_THAT(prepare(good, 1), StatusIs(StatusCode::kInvalidArgument));
   recovery::EpochPlan bad = good;
   bad.layout.pipelines[0].stages[0].layer_end = 1;
-  EXPECT_THAT(prepare(bad), StatusIs(StatusCode::kInvalidArgument));
-  bad = good;
-  bad.members.clear();
   EXPECT_THAT(prepare(bad), StatusIs(StatusCode::kInvalidArgument));
   bad = good;
   bad.layout.micro_batches = bad.layout.pipelines[0].micro_batch_end = 5;
@@ -405,7 +403,6 @@ TEST(ThreadedEngineTest, RefusesPlansThatAreNotLegalOrNotNew) {
   EXPECT_THAT(prepare(bad), StatusIs(StatusCode::kInvalidArgument, HasSubstr("seed")));
   ASSERT_OK(prepare(good));
   EXPECT_THAT(prepare(good), StatusIs(StatusCode::kAborted));
-  EXPECT_THAT(team.wait(engine.load({})).status(), StatusIs(StatusCode::kInvalidArgument));
   bad = good;
   bad.epoch = base::Epoch(9);
   EXPECT_THAT(prepare(bad), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("not left")));
@@ -414,8 +411,18 @@ TEST(ThreadedEngineTest, RefusesPlansThatAreNotLegalOrNotNew) {
   bad.epoch = base::Epoch(10);
   bad.source = recovery::StateSource::kSurvivors;
   ASSERT_OK(prepare(bad));
-  EXPECT_THAT(team.wait(engine.load({{}})).status(),
+  EXPECT_THAT(team.wait(engine.load({})).status(),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("does not hold")));
+}
+
+TEST(ThreadedEngineTest, LoadsOnlyWithTheAddressesOfItsPartners) {
+  EngineTeam team(kJob, 2);
+  ThreadedEngine& engine = *team.at(0).engine;
+  const auto held = team.settle({0, 1});
+  ASSERT_OK(team.wait(engine.prepare(team.plan(2, 1, {0, 1}, held), base::Rank(0))));
+  const std::vector<protocol::RankAddress> own = {{base::Rank(0), {std::byte(1)}}};
+  EXPECT_THAT(team.wait(engine.load(own)).status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("no address of rank 1")));
 }
 
 TEST(ThreadedEngineTest, RefusesVotesThatAreNotThePendingOne) {
