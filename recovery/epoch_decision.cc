@@ -24,7 +24,6 @@ void EpochMachine::resolve_and_decide() {
   const Resolution resolution = resolve(told);
   if (!resolution.behind.empty() && phase_ == Phase::kCollecting) {
     phase_ = Phase::kResolving;
-    resolving_to_ = resolution.committed.step;
     phase_end_ = now_ + options_.phase_timeout;
     enter("resolve");
     asked_ = resolution.asked;  // those behind wait for it: it is late, not they

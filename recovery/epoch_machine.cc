@@ -256,10 +256,6 @@ void EpochMachine::on(const StateTold& event) {
   }
   member->state = event.state;
   if (asked_.has_value()) return;  // first the vote
-  // Its agent fenced it again: that is no answer to the vote, which still comes.
-  const bool is_unmoved =
-      event.state.committed.step.next() == resolving_to_ && event.state.pending.epoch.value() != 0;
-  if (phase_ == Phase::kResolving && is_unmoved) return;
   if (waiting_.erase(event.from.worker) == 0 || !waiting_.empty()) return;
   if (phase_ == Phase::kCollecting) {
     on_collected();

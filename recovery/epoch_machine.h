@@ -147,7 +147,6 @@ class EpochMachine {
   uint32_t fruitless_ = 0;               // recoveries since the last committed step
   bool some_may_return_ = false;  // lost since the last active epoch, but not known to have ended
   uint32_t attempts_ = 0;         // changes begun since the last active epoch
-  base::Step resolving_to_;       // the step that the vote makes
   bool planned_ = false;          // this change was not forced by a failure
   std::string change_why_;
   base::Nanos phase_end_ = base::kNoDeadline;

@@ -219,7 +219,6 @@ base::Task<void> Worker::apply_vote(const rpc::Frame& order) {
   if (epoch != epoch_) co_return;
   protocol::StateTold told;
   told.state = services_.engine.state();
-  if (!status.is_ok()) told.state.pending = {};  // it is of no use
   tell_state(std::move(told));
 }
 
