@@ -20,32 +20,6 @@ bool is_recoverable(base::StatusCode code) {
 
 }  // namespace
 
-std::string_view to_string(Phase phase) {
-  switch (phase) {
-    case Phase::kGathering:
-      return "gathering";
-    case Phase::kRejoining:
-      return "rejoining";
-    case Phase::kCollecting:
-      return "collecting";
-    case Phase::kResolving:
-      return "resolving";
-    case Phase::kWaiting:
-      return "waiting";
-    case Phase::kPreparing:
-      return "preparing";
-    case Phase::kLoading:
-      return "loading";
-    case Phase::kActive:
-      return "active";
-    case Phase::kHolding:
-      return "holding";
-    case Phase::kOver:
-      return "over";
-  }
-  return "unknown";
-}
-
 EpochMachine::EpochMachine(MachineOptions options) : options_(std::move(options)) {
   CHECK_EQ(options_.layer_cost.size(), options_.model.layers.size());
 }
@@ -240,6 +214,7 @@ void EpochMachine::begin_change(const std::string& why) {
   seats_.clear();
   before_.reset();
   asked_.reset();
+  given_ = {};
   change_why_ = why;
   grow_at_ = base::kNoDeadline;
   phase_ = Phase::kCollecting;
@@ -281,6 +256,9 @@ void EpochMachine::on(const StateTold& event) {
   }
   member->state = event.state;
   if (asked_.has_value()) return;  // first the vote
+  // Told before the vote was given: its agent had fenced it once more while we were away.
+  if (phase_ == Phase::kResolving && event.state.has_state != 0 && event.state.pending == given_)
+    return;
   if (waiting_.erase(event.from.worker) == 0 || !waiting_.empty()) return;
   if (phase_ == Phase::kCollecting) {
     on_collected();
