@@ -50,6 +50,7 @@ void EpochMachine::on(const VoteTold& event) {
   }
   if (behind.empty()) return;  // not what it was asked for
   asked_.reset();
+  given_ = event.vote.id;
   phase_end_ = now_ + options_.phase_timeout;
   waiting_.clear();
   for (const PlanMember& member : behind) waiting_.insert(member.worker);

@@ -215,6 +215,7 @@ void EpochMachine::begin_change(const std::string& why) {
   seats_.clear();
   before_.reset();
   asked_.reset();
+  given_ = {};
   change_why_ = why;
   grow_at_ = base::kNoDeadline;
   phase_ = Phase::kCollecting;
@@ -256,6 +257,9 @@ void EpochMachine::on(const StateTold& event) {
   }
   member->state = event.state;
   if (asked_.has_value()) return;  // first the vote
+  // Told before the vote was given: its agent had fenced it once more while we were away.
+  if (phase_ == Phase::kResolving && event.state.has_state != 0 && event.state.pending == given_)
+    return;
   if (waiting_.erase(event.from.worker) == 0 || !waiting_.empty()) return;
   if (phase_ == Phase::kCollecting) {
     on_collected();

@@ -142,6 +142,7 @@ class EpochMachine {
   std::set<base::WorkerId> waiting_;     // whose answer this phase needs
   size_t unfinished_ = 0;                // members of plan_ that have not finished
   std::optional<base::WorkerId> asked_;  // for the vote that others lack
+  VoteId given_;                         // that vote, once they were given it
   std::optional<HeldDigests> before_;    // the state that the plan must keep
   base::Step committed_;                 // newest known
   uint32_t fruitless_ = 0;               // recoveries since the last committed step

@@ -219,6 +219,7 @@ base::Task<void> Worker::apply_vote(const rpc::Frame& order) {
   if (epoch != epoch_) co_return;
   protocol::StateTold told;
   told.state = services_.engine.state();
+  if (!status.is_ok()) told.state.pending = {};  // it cannot be had: this is the answer
   tell_state(std::move(told));
 }
 

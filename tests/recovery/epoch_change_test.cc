@@ -50,6 +50,18 @@ TEST_F(RollForwardTest, WhoLacksTheVoteIsGivenItAndApplies) {
   EXPECT_EQ(epoch(), 2u);
 }
 
+TEST_F(RollForwardTest, WhatWasToldBeforeTheVoteIsNoAnswerToIt) {
+  lose_in_vote({2});
+  const StateReport before = bodies_.at(0).state;
+  answer(2);
+  feed(StateTold{speaker(0), before});  // its agent had fenced it while the coordinator was away
+  answer(1);
+  EXPECT_EQ(phase(), Phase::kResolving);
+  answer(0);
+  EXPECT_EQ(phase(), Phase::kPreparing);
+  EXPECT_EQ(machine_->plan()->resume, committed_at(3));
+}
+
 TEST_F(RollForwardTest, WhenNobodyHasTheVoteTheStepRunsAgain) {
   lose_in_vote({});
   EXPECT_EQ(phase(), Phase::kPreparing);
@@ -145,7 +157,7 @@ TEST_F(RollForwardTest, OneThatCouldNotApplyIsLeftBehind) {
   ASSERT_EQ(ordered<OrderApply>(), Ids({2}));
   StateReport still = bodies_.at(2).state;
   still.committed = committed_at(2);
-  still.pending = still.vote;
+  still.pending = {};
   for (TensorDigest& d : still.tensors) d.digest = digest_at(d.tensor, 2);
   bodies_.at(2).state = still;
   feed(StateTold{speaker(2), still});
