@@ -87,6 +87,20 @@ base::Status check_folder(const std::string& out, base::FileSystem& files) {
                               std::to_string(place->pid) + ")");
 }
 
+// A fault for somebody who does not exist would never strike.
+base::Status check_targets(const CheckedInput& input, uint32_t nodes) {
+  for (const FaultSpec& fault : input.faults) {
+    const bool is_node = fault.target.kind == runtime::faults::TargetKind::kNode;
+    if (!is_node && fault.target.kind != runtime::faults::TargetKind::kWorker) continue;
+    const uint32_t count = is_node ? nodes : nodes * input.workers_per_node;
+    if (fault.target.number < count) continue;
+    return base::invalid_argument("--fault \"" + fault.text + "\": this job has " +
+                                  (is_node ? "nodes" : "workers") + " 0 to " +
+                                  std::to_string(count - 1));
+  }
+  return base::Status::ok();
+}
+
 // Everything that can be wrong with the input, before anything is written or started.
 base::Result<CheckedInput> check_input(const TrainArguments& arguments, base::FileSystem& files) {
   CheckedInput input;
@@ -102,6 +116,7 @@ base::Result<CheckedInput> check_input(const TrainArguments& arguments, base::Fi
   RETURN_IF_ERROR(check_program(arguments.worker_program));
   if (!arguments.out.empty()) RETURN_IF_ERROR(check_folder(arguments.out, files));
   input.workers_per_node = (input.job.layout.ranks() + arguments.nodes - 1) / arguments.nodes;
+  RETURN_IF_ERROR(check_targets(input, arguments.nodes + arguments.spares));
   return input;
 }
 

@@ -8,6 +8,7 @@
 namespace perdure::recovery {
 namespace {
 
+constexpr uint32_t kFailedToPrepareMax = 3;
 constexpr uint32_t kAttemptsMax = 100;  // changes in a row that never became active
 
 std::string name_of(base::WorkerId worker) { return "worker " + std::to_string(worker.value()); }
@@ -276,6 +277,14 @@ void EpochMachine::on(const Stopped& event) {
   if (phase_ == Phase::kCollecting || phase_ == Phase::kWaiting || phase_ == Phase::kRejoining)
     return;
   const std::string who = name_of(event.from.worker);
+  // What it prepares is its own; who fails at it again and again only holds the others up.
+  if (phase_ == Phase::kPreparing && is_recoverable(event.why.code()) &&
+      ++member->failed_to_prepare >= kFailedToPrepareMax) {
+    actions_.push_back(EndMember{member->id, "cannot prepare: " + event.why.message()});
+    drop(event.from.worker);
+    begin_change(who + " cannot prepare: " + event.why.message());
+    return;
+  }
   if (event.why.is_ok()) {
     begin_change(change_why_.empty() ? who + " holds" : change_why_);
   } else if (is_recoverable(event.why.code())) {

@@ -87,6 +87,7 @@ class EpochMachine {
     std::vector<std::byte> address;
     std::optional<LoadedReport> loaded;
     bool finished = false;
+    uint32_t failed_to_prepare = 0;  // since its process began
   };
 
   void on(const MemberUp& event);

@@ -108,6 +108,11 @@ class BadInputTest(PerdureTest):
         os.chmod(broken, 0o755)
         self.refused(self.train(TINY, arguments=["--worker-program", broken]), "broken")
 
+    def test_a_fault_for_nobody(self):
+        for target, word in (("worker:9", "workers 0 to 0"), ("node:1", "nodes 0 to 0")):
+            fault = f"at=step:3 target={target} do=kill"
+            self.refused(self.train(TINY, out="run", arguments=["--fault", fault]), word)
+
     def test_a_fault_that_says_nothing(self):
         for fault, word in (("at=step:0 target=job do=kill", "step:N"), ("at=step:1 target=worker do=kill", "target"),
                             ("at=step:1 target=job do=explode", "do"), ("kill", "at=")):

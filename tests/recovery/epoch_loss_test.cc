@@ -344,11 +344,23 @@ TEST_F(EpochLossTest, AStepThatWasCommittedBeforeIsNoProgress) {
 TEST_F(EpochLossTest, EpochsThatNeverBecomeActiveEndTheJob) {
   start_four();
   for (int i = 0; i < 200 && !outcome().has_value(); ++i) {
+    run_to(Phase::kLoading);
+    feed(Stopped{speaker(1), base::unavailable("no way")});
+  }
+  EXPECT_THAT(*outcome(), StatusIs(StatusCode::kInternal,
+                                   AllOf(HasSubstr("100 attempts"), HasSubstr("no way"))));
+}
+
+TEST_F(EpochLossTest, WhoCannotPrepareIsEndedAndTheOthersGoOn) {
+  start_four();
+  for (int i = 0; i < 3; ++i) {
     run_to(Phase::kPreparing);
     feed(Stopped{speaker(1), base::unavailable("no device")});
   }
-  EXPECT_THAT(*outcome(), StatusIs(StatusCode::kInternal,
-                                   AllOf(HasSubstr("100 attempts"), HasSubstr("no device"))));
+  EXPECT_EQ(ended(), Ids({1}));
+  run_to(Phase::kActive);
+  EXPECT_FALSE(outcome().has_value());
+  EXPECT_EQ(machine_->plan()->members.size(), 3u);
 }
 
 // -- state that is gone
