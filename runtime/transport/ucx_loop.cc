@@ -288,6 +288,7 @@ base::Status UcxLoop::make_endpoints(std::span<const std::vector<std::byte>> add
   if (!changed_.wait_for(lock, timeout, [this] { return connect_done_; })) {
     return base::deadline_exceeded("connecting to the other ranks");
   }
+  RETURN_IF_ERROR(aborted_);  // also when there was nobody to connect to
   return connect_result_;
 }
 
