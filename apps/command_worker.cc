@@ -1,18 +1,16 @@
-// perdure worker: one rank of a job; started by `perdure train`, not by people. Picks the real
-// implementations.
+// perdure worker: one process driving one device; started by its agent, not by people. Picks the
+// real implementations.
 
 #include <malloc.h>
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include "apps/commands.h"
+#include "apps/process_setup.h"
 #include "base/log.h"
-#include "base/posix_clock.h"
 #include "kernels/select/make_device.h"
-#include "runtime/launcher/local_job.h"
 #include "runtime/transport/ucx_fabric.h"
 #include "runtime/transport_tcp/tcp_network.h"
+#include "runtime/worker/threaded_engine.h"
 #include "runtime/worker/worker.h"
 
 namespace perdure::apps {
@@ -20,20 +18,40 @@ namespace {
 
 using runtime::collective::MeshFabric;
 using runtime::worker::FabricRequest;
+using runtime::worker::ThreadedEngine;
 using runtime::worker::Worker;
 using runtime::worker::WorkerOptions;
-using runtime::worker::WorkerServices;
 
-base::Result<std::unique_ptr<MeshFabric>> make_fabric(const FabricRequest& request) {
-  // auto is TCP: shared memory is faster, but there UCX never tells of a dead peer.
-  const bool shm = request.transport == runtime::job::Transport::kShm;
-  return runtime::transport::make_ucx_fabric(
-      {.rank = request.rank,
-       .ranks = request.ranks,
-       .epoch = request.epoch,
-       .transport =
-           shm ? runtime::transport::UcxTransport::kShm : runtime::transport::UcxTransport::kTcp});
+// auto is TCP: shared memory is faster, but there UCX never tells of a dead peer.
+runtime::transport::UcxTransport transport_of(const FabricRequest& request) {
+  return request.transport == runtime::job::Transport::kShm
+             ? runtime::transport::UcxTransport::kShm
+             : runtime::transport::UcxTransport::kTcp;
 }
+
+class UcxFabrics final : public runtime::worker::FabricMaker {
+ public:
+  base::Result<std::unique_ptr<MeshFabric>> make(const FabricRequest& request) override {
+    return source_.make({.rank = request.rank,
+                         .ranks = request.ranks,
+                         .epoch = request.epoch,
+                         .transport = transport_of(request),
+                         .network_device = request.network_device});
+  }
+  void get_ready(const FabricRequest& request) override {
+    source_.get_ready(
+        {.transport = transport_of(request), .network_device = request.network_device});
+  }
+
+ private:
+  runtime::transport::UcxFabricSource source_;
+};
+
+struct WorkerArguments {
+  std::string agent;
+  uint32_t worker = 0;
+  uint64_t incarnation = 0;
+};
 
 // Freed memory stays with the process: giving it back and faulting it in again costs 12 us a page
 // on some machines.
@@ -43,50 +61,55 @@ void keep_freed_memory() {
   ::mallopt(M_TOP_PAD, 16 << 20);
 }
 
-int run_worker(const std::string& coordinator, uint32_t id) {
+int run_worker(const WorkerArguments& arguments) {
   keep_freed_memory();
-  const char* levels = std::getenv("PERDURE_LOG");
-  const base::Status set = base::set_log_levels(levels == nullptr ? "warning" : levels);
-  if (!set.is_ok()) return report_error(set.annotate("PERDURE_LOG"));
-  base::Result<base::Address> address = base::Address::parse(coordinator);
-  if (!address.is_ok()) return report_error(address.status());
-  const char* token = std::getenv(runtime::launcher::kTokenVariable);
-  WorkerOptions options{.coordinator = *address,
-                        .worker = base::WorkerId(id),
-                        .job_token = token == nullptr ? "" : token,
-                        .pid = static_cast<uint64_t>(::getpid())};
+  const base::Status logs = set_up_logs();
+  if (!logs.is_ok()) return report_wrong_input(logs);
+  const auto address = base::Address::parse(arguments.agent);
+  if (!address.is_ok()) return report_wrong_input(address.status());
+  const auto secret = find_secret("");
+  if (!secret.is_ok()) return report_wrong_input(secret.status());
+  const FaultSetup faults(runtime::faults::ProcessRole::kWorker, arguments.worker);
+
+  const WorkerOptions options{.agent = *address,
+                              .worker = base::WorkerId(arguments.worker),
+                              .incarnation = base::Incarnation(arguments.incarnation),
+                              .secret = *secret,
+                              .pid = static_cast<uint64_t>(::getpid()),
+                              .nonce_seed = random_seed()};
   boost::asio::io_context io;
   base::PosixClock clock(io.get_executor());
   runtime::transport_tcp::TcpNetwork network(io.get_executor(), clock);
-  Worker worker(options, WorkerServices{.network = network,
-                                        .clock = clock,
-                                        .executor = io.get_executor(),
-                                        .make_device = kernels::select::make_device,
-                                        .make_fabric = make_fabric});
-  base::Gate gate;
-  std::optional<base::Status> status;
-  CHECK(base::spawn(io.get_executor(), gate, base::store_result(worker.run(), status)).is_ok());
-  io.run();
-  CHECK(status.has_value());
+  UcxFabrics fabrics;
+  ThreadedEngine engine(
+      {.clock = clock, .fabrics = fabrics, .make_device = kernels::select::make_device},
+      io.get_executor());
+  Worker worker(options, {network, clock, io.get_executor(), engine});
+  const base::Status status = run_to_end<base::Status>(io, worker.run(), [] {});
   // The coordinator has told the person; this line is for the logs of one worker.
-  if (!status->is_ok())
-    LOG_ERROR("worker", "stopped", KV("worker", id), KV("why", status->to_string()));
-  return status->is_ok() ? kExitDone : kExitFailure;
+  if (!status.is_ok()) {
+    LOG_INFO("worker", "stopped", KV("worker", arguments.worker), KV("why", status));
+  }
+  return status.is_ok() ? kExitDone : kExitFailure;
 }
 
 }  // namespace
 
 void add_worker_command(CLI::App& app, Action& action) {
   CLI::App* command =
-      app.add_subcommand("worker", "One rank of a job (started by `perdure train`)");
-  auto coordinator = std::make_shared<std::string>();
-  auto id = std::make_shared<uint32_t>(0);
-  command->add_option("--coordinator", *coordinator, "HOST:PORT of the job's coordinator")
+      app.add_subcommand("worker", "One process that trains (started by its node's agent)");
+  auto arguments = std::make_shared<WorkerArguments>();
+  command->add_option("--agent", arguments->agent, "HOST:PORT of the agent of its node")
       ->required();
-  command->add_option("--worker", *id, "Number of this worker in the job")->required();
-  command->callback([coordinator, id, &action] {
-    action = [coordinator, id] { return run_worker(*coordinator, *id); };
-  });
+  command->add_option("--worker", arguments->worker, "Number of this worker in the job")
+      ->required();
+  command->add_option("--incarnation", arguments->incarnation, "Which process of that number it is")
+      ->required();
+  command->footer(
+      "Agents start it as:\n"
+      "  perdure worker --agent 127.0.0.1:40123 --worker 3 --incarnation 65537");
+  command->callback(
+      [arguments, &action] { action = [arguments] { return run_worker(*arguments); }; });
 }
 
 }  // namespace perdure::apps

@@ -16,9 +16,13 @@ inline constexpr int kExitFailure = 3;
 // Set by the chosen subcommand.
 using Action = std::function<int()>;
 
+void add_agent_command(CLI::App& app, Action& action);
+void add_coordinator_command(CLI::App& app, Action& action);
 void add_data_command(CLI::App& app, Action& action);
+void add_status_command(CLI::App& app, Action& action);
 void add_train_command(CLI::App& app, Action& action);
 void add_worker_command(CLI::App& app, Action& action);
+void add_simulate_command(CLI::App& app, Action& action);
 void add_keys_command(CLI::App& app, Action& action);
 
 // Prints "perdure: <text>" and gives the exit code that the status stands for.

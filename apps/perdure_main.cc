@@ -40,12 +40,17 @@ int main(int argc, char** argv) {
       "  perdure train examples/tiny.toml\n"
       "  perdure train examples/kjv.toml --set layout.pipelines=2 --set layout.stages=2 --out "
       "runs/kjv\n"
+      "  perdure status runs/kjv\n"
       "\n"
       "Exit codes: 0 done, 2 wrong input, 3 stopped by a failure.");
   Action action;
   add_train_command(app, action);
   add_data_command(app, action);
   add_keys_command(app, action);
+  add_simulate_command(app, action);
+  add_status_command(app, action);
+  add_agent_command(app, action);
+  add_coordinator_command(app, action);
   add_worker_command(app, action);
   try {
     app.parse(argc, argv);

@@ -36,6 +36,14 @@ class ScopedFaultHandler {
 // Process-wide on purpose: points sit in code that knows nothing of chaos.
 extern std::atomic<FaultHandler*> fault_handler;
 
+// The process' logical time, kept by whoever moves it on (the engine, an epoch change), so that a
+// handler can strike "at step 20" or "in epoch 3". Two relaxed stores; nothing reads them unarmed.
+struct FaultTime {
+  std::atomic<uint64_t> epoch{0};
+  std::atomic<uint64_t> step{0};  // being computed: committed steps + 1
+};
+extern FaultTime fault_time;
+
 inline Status reach_fault_point(std::string_view name, MutableByteSpan bytes = {}) {
   FaultHandler* handler = fault_handler.load(std::memory_order_acquire);
   if (__builtin_expect(handler == nullptr, 1)) return Status::ok();

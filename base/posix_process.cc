@@ -16,6 +16,12 @@ ProcessUsage process_usage() {
               static_cast<uint64_t>(usage.ru_minflt) + static_cast<uint64_t>(usage.ru_majflt)};
 }
 
+Nanos thread_cpu_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + Nanos(time.tv_nsec);
+}
+
 NamedThread::NamedThread(std::string name, UniqueFunction<void()> body)
     : thread_([run = std::move(body)]() mutable { run(); }) {
   name.resize(std::min<size_t>(name.size(), 15));

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/unique_function.h"
+#include "base/units.h"
 
 namespace perdure::base {
 
@@ -14,6 +15,9 @@ struct ProcessUsage {
   uint64_t page_faults = 0;          // so far, with and without I/O
 };
 ProcessUsage process_usage();
+
+// CPU time that this thread has used.
+Nanos thread_cpu_time();
 
 // A thread with a name (15 characters are shown), joined by its destructor: nothing runs detached.
 class NamedThread {

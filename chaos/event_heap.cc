@@ -20,8 +20,13 @@ base::TimerId EventHeap::add(base::Nanos when, uint32_t owner, Callback callback
     slot = free_slots_.back();
     free_slots_.pop_back();
   }
+  uint32_t& first = first_of(owner);
   slots_[slot].callback = std::move(callback);
   slots_[slot].owner = owner;
+  slots_[slot].previous = kNone;
+  slots_[slot].next = first;
+  if (first != kNone) slots_[first].previous = slot;
+  first = slot;
   heap_.push_back({when, ++sequence_last_, slot, slots_[slot].generation});
   std::push_heap(heap_.begin(), heap_.end(), Later());
   ++pending_count_;
@@ -41,11 +46,13 @@ void EventHeap::cancel(base::TimerId id) {
 
 void EventHeap::cancel_all_of(uint32_t owner) {
   std::vector<Callback> dropped;
-  for (const Entry& entry : heap_) {
-    if (is_live(entry) && slots_[entry.slot].owner == owner) {
-      dropped.push_back(free_slot(entry.slot));
-    }
-  }
+  while (first_of(owner) != kNone) dropped.push_back(free_slot(first_of(owner)));
+}
+
+uint32_t& EventHeap::first_of(uint32_t owner) {
+  if (owner == kWorld) return first_of_world_;
+  if (owner >= firsts_.size()) firsts_.resize(owner + 1, kNone);
+  return firsts_[owner];
 }
 
 bool EventHeap::next_time(base::Nanos* when) {
@@ -66,10 +73,13 @@ EventHeap::Event EventHeap::pop() {
 }
 
 EventHeap::Callback EventHeap::free_slot(uint32_t slot) {
-  ++slots_[slot].generation;
+  Slot& freed = slots_[slot];
+  (freed.previous == kNone ? first_of(freed.owner) : slots_[freed.previous].next) = freed.next;
+  if (freed.next != kNone) slots_[freed.next].previous = freed.previous;
+  ++freed.generation;
   free_slots_.push_back(slot);
   --pending_count_;
-  return std::move(slots_[slot].callback);
+  return std::move(freed.callback);
 }
 
 void EventHeap::drop_dead_front() {

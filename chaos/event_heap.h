@@ -48,10 +48,14 @@ class EventHeap {
     uint32_t slot;
     uint32_t generation;
   };
+  static constexpr uint32_t kNone = 0xFFFFFFFF;
+  // The live slots of one owner are linked: a host that dies must not cost a walk over all events.
   struct Slot {
     Callback callback;
     uint32_t owner = 0;
     uint32_t generation = 0;
+    uint32_t previous = kNone;
+    uint32_t next = kNone;
   };
   struct Later {
     bool operator()(const Entry& a, const Entry& b) const {
@@ -63,12 +67,15 @@ class EventHeap {
     return slots_[entry.slot].generation == entry.generation;
   }
   Callback free_slot(uint32_t slot);
+  uint32_t& first_of(uint32_t owner);
   void drop_dead_front();
   void compact_if_mostly_dead();
 
   std::vector<Entry> heap_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
+  std::vector<uint32_t> firsts_;  // by owner
+  uint32_t first_of_world_ = kNone;
   uint64_t sequence_last_ = 0;
   size_t pending_count_ = 0;
 };

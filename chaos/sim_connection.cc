@@ -39,11 +39,13 @@ class ShownWaiter {
 
 SimConnection::SimConnection(SimNetwork& network, const std::array<End, 2>& ends)
     : network_(network), number_(++network.connection_last_), ends_(ends) {
-  network_.connections_.emplace(number_, this);
+  for (const End& end : ends_) network_.connections_[end.host->index()].emplace(number_, this);
   ++network_.stats_.connections_made;
 }
 
-SimConnection::~SimConnection() { network_.connections_.erase(number_); }
+SimConnection::~SimConnection() {
+  for (const End& end : ends_) network_.connections_[end.host->index()].erase(number_);
+}
 
 Status SimConnection::usable(int side) const {
   if (ends_[side].is_closed) return base::cancelled("the channel is closed");
@@ -53,7 +55,7 @@ Status SimConnection::usable(int side) const {
 size_t SimConnection::push(int side, ByteSpan bytes) {
   Stream& stream = streams_[side];
   const size_t window_bytes =
-      network_.link(ends_[side].host->index(), ends_[1 - side].host->index()).options.window_bytes;
+      network_.options(ends_[side].host->index(), ends_[1 - side].host->index()).window_bytes;
   const size_t room_bytes = window_bytes - std::min(window_bytes, stream.bytes.size());
   const size_t size_bytes = std::min(room_bytes, bytes.size());
   if (size_bytes == 0) return 0;
@@ -165,7 +167,7 @@ void SimConnection::deliver_first(int side) {
 void SimConnection::retry_later(int side) {
   Segment& segment = streams_[side].in_flight.front();
   const LinkOptions& options =
-      network_.link(ends_[side].host->index(), ends_[1 - side].host->index()).options;
+      network_.options(ends_[side].host->index(), ends_[1 - side].host->index());
   if (network_.now_ - segment.sent >= options.break_after) {
     return break_end(side, base::unavailable(ends_[1 - side].address.to_string() +
                                              " acknowledges nothing any more"));
@@ -181,7 +183,7 @@ void SimConnection::watch_acknowledgement(int side, Nanos sent) {
   if (std::exchange(streams_[side].is_waiting_for_ack, true)) return;
   const uint32_t back_from = ends_[1 - side].host->index();
   const uint32_t back_to = ends_[side].host->index();
-  const Nanos when = sent + network_.link(back_to, back_from).options.break_after;
+  const Nanos when = sent + network_.options(back_to, back_from).break_after;
   network_.call_at(when, [self = shared_from_this(), side, back_from, back_to] {
     self->streams_[side].is_waiting_for_ack = false;
     if (self->network_.is_reachable(back_from, back_to)) return;

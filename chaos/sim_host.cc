@@ -96,9 +96,11 @@ void SimHost::mark_ready() {
 void SimHost::run_ready() {
   is_ready_ = false;
   if (!is_alive_ || is_paused_) return;
+  const base::Nanos begin = meter_ ? meter_() : base::Nanos(0);
   is_running_ = true;
   context_->poll();
   is_running_ = false;
+  if (meter_) metered_ += meter_() - begin;
 }
 
 }  // namespace perdure::chaos

@@ -83,6 +83,11 @@ class SimHost {
   bool is_alive() const { return is_alive_; }
   uint64_t incarnation() const { return incarnation_; }
 
+  // From now on adds up what `now` says its turns take. For measurements: the world must not depend
+  // on it.
+  void meter(std::function<base::Nanos()> now) { meter_ = std::move(now); }
+  base::Nanos metered() const { return metered_; }
+
   // For the world and its network: something was posted to this host; run it in this turn.
   void mark_ready();
   void run_ready();
@@ -102,6 +107,8 @@ class SimHost {
   bool is_ready_ = false;
   bool is_running_ = false;
   uint64_t incarnation_ = 0;
+  std::function<base::Nanos()> meter_;
+  base::Nanos metered_{0};
 
   // Of one incarnation. The context is destroyed first: it takes the coroutines with it.
   std::optional<base::Gate> test_gate_;

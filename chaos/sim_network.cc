@@ -91,7 +91,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
 
  private:
   void on_asked(Nanos backoff) {
-    const LinkOptions& options = network_.link(from_.index(), to_.index()).options;
+    const LinkOptions& options = network_.options(from_.index(), to_.index());
     const bool is_heard = network_.is_reachable(from_.index(), to_.index());
     const auto listener = network_.listeners_.find({to_.index(), address_.port});
     if (is_heard && listener == network_.listeners_.end()) {
@@ -186,21 +186,27 @@ SimNetwork::SimNetwork(EventHeap& heap, const Nanos& now, base::Trace& trace,
     : heap_(heap), now_(now), trace_(trace), default_link_(default_link), random_(random) {}
 
 void SimNetwork::set_link(const HostPair& pair, const LinkOptions& options) {
-  link(index_of(pair.from), index_of(pair.to)).options = options;
+  special_links_[way(index_of(pair.from), index_of(pair.to))] = options;
+}
+
+void SimNetwork::set_cut(uint32_t from, uint32_t to, bool is_cut) {
+  std::vector<bool>& row = cuts_[from];
+  if (row.size() <= to) row.resize(hosts_.size());
+  row[to] = is_cut;
 }
 
 void SimNetwork::cut(const HostPair& pair) {
   const uint32_t from = index_of(pair.from);
   const uint32_t to = index_of(pair.to);
   trace_.record(now_, "cut", {from, to});
-  link(from, to).is_cut = true;
+  set_cut(from, to, true);
 }
 
 void SimNetwork::heal(const HostPair& pair) {
   const uint32_t from = index_of(pair.from);
   const uint32_t to = index_of(pair.to);
   trace_.record(now_, "heal", {from, to});
-  link(from, to).is_cut = false;
+  set_cut(from, to, false);
 }
 
 void SimNetwork::partition(const std::vector<std::string>& group) {
@@ -210,24 +216,23 @@ void SimNetwork::partition(const std::vector<std::string>& group) {
     for (uint32_t to = 0; to < hosts_.size(); ++to) {
       if (is_inside[from] == is_inside[to]) continue;
       trace_.record(now_, "cut", {from, to});
-      link(from, to).is_cut = true;
+      set_cut(from, to, true);
     }
   }
 }
 
 void SimNetwork::heal_all() {
   trace_.record(now_, "heal all", {});
-  for (auto& row : links_) {
-    for (Link& one : row) one.is_cut = false;
-  }
+  for (std::vector<bool>& row : cuts_) row.clear();
 }
 
 std::unique_ptr<base::Network> SimNetwork::make_port(SimHost& host) {
   CHECK_EQ(host.index(), hosts_.size());
+  CHECK(by_name_.emplace(host.name(), &host).second) << "two hosts are called " << host.name();
   hosts_.push_back(&host);
+  connections_.emplace_back();
   is_powered_.push_back(true);
-  for (auto& row : links_) row.push_back(Link{.options = default_link_});
-  links_.emplace_back(hosts_.size(), Link{.options = default_link_});
+  cuts_.emplace_back();
   return std::make_unique<SimPort>(*this, host);
 }
 
@@ -238,7 +243,7 @@ void SimNetwork::on_host_death(SimHost& host, Crash crash) {
   const auto first = listeners_.lower_bound({host.index(), 0});
   const auto last = listeners_.upper_bound({host.index(), 0xFFFF});
   listeners_.erase(first, last);
-  for (const auto& [number, connection] : connections_) {
+  for (const auto& [number, connection] : connections_[host.index()]) {
     connection->on_host_death(host.index(), crash);
   }
 }
@@ -250,42 +255,41 @@ uint32_t SimNetwork::index_of(std::string_view name) const {
 }
 
 SimHost* SimNetwork::find_host(std::string_view name) const {
-  const auto found = std::find_if(hosts_.begin(), hosts_.end(),
-                                  [name](const SimHost* host) { return host->name() == name; });
-  return found == hosts_.end() ? nullptr : *found;
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? nullptr : found->second;
 }
 
 bool SimNetwork::is_reachable(uint32_t from, uint32_t to) {
-  return is_powered_[to] && (from == to || !link(from, to).is_cut);
+  return is_powered_[to] && (from == to || !is_cut(from, to));
 }
 
 Nanos SimNetwork::draw_arrival(uint32_t from, uint32_t to, size_t size_bytes) {
-  Link& way = link(from, to);
-  const LinkOptions& options = way.options;
+  const LinkOptions& link = options(from, to);
   ++stats_.segments_sent;
   Nanos leaves = now_;
-  if (options.bytes_per_second > 0) {
+  if (link.bytes_per_second > 0) {
     const double seconds =
-        static_cast<double>(size_bytes) / static_cast<double>(options.bytes_per_second);
-    leaves = std::max(now_, way.busy_until) + base::from_seconds(seconds);
-    way.busy_until = leaves;
+        static_cast<double>(size_bytes) / static_cast<double>(link.bytes_per_second);
+    Nanos& busy_until = busy_until_[way(from, to)];
+    leaves = std::max(now_, busy_until) + base::from_seconds(seconds);
+    busy_until = leaves;
   }
-  Nanos arrival = leaves + options.delay;
-  if (options.jitter_mean.count() > 0) {
-    arrival += Nanos(static_cast<int64_t>(
-        random_.exponential(static_cast<double>(options.jitter_mean.count()))));
+  Nanos arrival = leaves + link.delay;
+  if (link.jitter_mean.count() > 0) {
+    arrival += Nanos(
+        static_cast<int64_t>(random_.exponential(static_cast<double>(link.jitter_mean.count()))));
   }
-  if (options.loss > 0) {
+  if (link.loss > 0) {
     constexpr int kResendsMax = 6;
-    for (int resend = 0; resend < kResendsMax && random_.bernoulli(options.loss); ++resend) {
+    for (int resend = 0; resend < kResendsMax && random_.bernoulli(link.loss); ++resend) {
       ++stats_.segments_lost;
-      arrival += options.retransmit_after * (1 << resend);
+      arrival += link.retransmit_after * (1 << resend);
     }
   }
-  if (options.reorder > 0 && random_.bernoulli(options.reorder)) arrival += options.reorder_delay;
-  if (options.duplicate > 0 && random_.bernoulli(options.duplicate)) {
+  if (link.reorder > 0 && random_.bernoulli(link.reorder)) arrival += link.reorder_delay;
+  if (link.duplicate > 0 && random_.bernoulli(link.duplicate)) {
     // The copy comes later, and the receiver knows its sequence number already.
-    call_at(arrival + options.delay, [this, from, to] {
+    call_at(arrival + link.delay, [this, from, to] {
       ++stats_.duplicates_dropped;
       trace_.record(now_, "duplicate", {from, to});
     });

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -76,6 +77,8 @@ class SimNetwork {
 
   const Stats& stats() const { return stats_; }
 
+  uint32_t index_of(std::string_view name) const;
+
   // For SimHost: its door to the network, and its death and birth.
   std::unique_ptr<base::Network> make_port(SimHost& host);
   void on_host_start(SimHost& host);
@@ -87,14 +90,18 @@ class SimNetwork {
   friend class SimPort;
   friend class ConnectAttempt;
 
-  struct Link {
-    LinkOptions options;
-    bool is_cut = false;
-    base::Nanos busy_until{0};
-  };
+  // A pair of hosts, from and to, as one number.
+  static uint64_t way(uint32_t from, uint32_t to) { return (uint64_t{from} << 32) | to; }
 
-  Link& link(uint32_t from, uint32_t to) { return links_.at(from).at(to); }
-  uint32_t index_of(std::string_view name) const;
+  // References stay valid.
+  const LinkOptions& options(uint32_t from, uint32_t to) const {
+    const auto found = special_links_.find(way(from, to));
+    return found == special_links_.end() ? default_link_ : found->second;
+  }
+  bool is_cut(uint32_t from, uint32_t to) const {
+    return to < cuts_[from].size() && cuts_[from][to];
+  }
+  void set_cut(uint32_t from, uint32_t to, bool is_cut);
   SimHost* find_host(std::string_view name) const;
   // Can `from`'s segments reach the kernel of `to` now?
   bool is_reachable(uint32_t from, uint32_t to);
@@ -111,10 +118,15 @@ class SimNetwork {
   base::SeededRandom random_;
   Stats stats_;
   std::vector<SimHost*> hosts_;
-  std::vector<bool> is_powered_;                                     // by host
-  std::vector<std::vector<Link>> links_;                             // by sender, by receiver
+  std::vector<bool> is_powered_;  // by host
+  // Most pairs of a large world never talk: only what differs from the default takes memory.
+  // Looked up only.
+  std::unordered_map<uint64_t, LinkOptions> special_links_;  // by way
+  std::unordered_map<uint64_t, base::Nanos> busy_until_;     // by way, of links with a limit
+  std::vector<std::vector<bool>> cuts_;                      // by sender, by receiver
   std::map<std::pair<uint32_t, uint16_t>, SimListener*> listeners_;  // by host and port
-  std::map<uint64_t, SimConnection*> connections_;                   // by their number
+  std::unordered_map<std::string, SimHost*> by_name_;                // looked up only
+  std::vector<std::map<uint64_t, SimConnection*>> connections_;      // by host, by their number
   uint64_t connection_last_ = 0;
   uint16_t port_last_ = 20000;
 };

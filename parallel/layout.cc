@@ -20,6 +20,18 @@ struct Position {
 };
 
 Position find_rank(const Layout& layout, Rank rank) {
+  // A legal layout is numbered pipeline by pipeline.
+  const auto after = std::partition_point(
+      layout.pipelines.begin(), layout.pipelines.end(), [rank](const PipelinePlace& pipeline) {
+        return pipeline.stages.empty() || pipeline.stages.front().rank <= rank;
+      });
+  if (after != layout.pipelines.begin()) {
+    const std::vector<StagePlace>& stages = std::prev(after)->stages;
+    for (size_t s = 0; s < stages.size(); ++s) {
+      if (stages[s].rank == rank)
+        return {static_cast<size_t>(after - layout.pipelines.begin()) - 1, s};
+    }
+  }
   for (size_t p = 0; p < layout.pipelines.size(); ++p) {
     const std::vector<StagePlace>& stages = layout.pipelines[p].stages;
     for (size_t s = 0; s < stages.size(); ++s) {

@@ -14,6 +14,8 @@ packages=(
   libucx-dev ucx-utils      # data plane
   libdnnl-dev               # matrix products
   libxxhash-dev             # digests
+  libssl-dev                # HMAC of the handshake
+  librocksdb-dev            # the coordinator's journal
   libspdlog-dev libfmt-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
   libutf8proc-dev           # Unicode classes for the GPT-2 tokenizer

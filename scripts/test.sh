@@ -2,7 +2,8 @@
 # Installs what is needed, builds Perdure, and runs its tests.
 #
 #   scripts/test.sh               all tests but the slow ones
-#   scripts/test.sh --slow        the slow ones too (training runs of minutes)
+#   scripts/test.sh --slow        the slow ones too (training runs of minutes, two network namespaces)
+#   scripts/test.sh --long        all, also 200 faults in one run (minutes)
 #   scripts/test.sh --no-install  with what is installed
 #
 # Build folder: build/ci. Jobs at a time: JOBS (default: the number of cores, at most 4).
@@ -10,12 +11,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 install=yes
-labels=(-LE slow)
+labels=(-LE "slow|long")
 for arg in "$@"; do
   case "$arg" in
-    --slow) labels=() ;;
+    --slow) labels=(-LE long) ;;
+    --long) labels=() ;;
     --no-install) install=no ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test.sh: unknown option '$arg' (try --help)" >&2; exit 2 ;;
   esac
 done

@@ -23,8 +23,10 @@ struct ExecImage {
   std::vector<std::string> environment_texts;
   std::vector<char*> arguments;
   std::vector<char*> environment;
+  bool leads_group = false;
 
-  explicit ExecImage(const ChildCommand& command) {
+  explicit ExecImage(const ChildCommand& command)
+      : leads_group(command.group == ProcessGroup::kOwn) {
     argument_texts.push_back(command.program);
     for (const std::string& a : command.arguments) argument_texts.push_back(a);
     for (const auto& [name, value] : command.environment)
@@ -47,6 +49,7 @@ struct ExecImage {
 [[noreturn]] void run_child(const ExecImage& image, pid_t parent, int failure_fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
+  if (image.leads_group) ::setpgid(0, 0);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -58,9 +61,12 @@ struct ExecImage {
 
 class ChildProcessImpl : public ChildProcess {
  public:
-  ChildProcessImpl(const base::Executor& executor, pid_t pid, int pidfd,
+  ChildProcessImpl(const base::Executor& executor, pid_t pid, int pidfd, ProcessGroup group,
                    base::UniqueFunction<void(ChildExit)> on_exit)
-      : pid_(pid), pidfd_(executor, pidfd), on_exit_(std::move(on_exit)) {
+      : pid_(pid),
+        target_(group == ProcessGroup::kOwn ? -pid : pid),
+        pidfd_(executor, pidfd),
+        on_exit_(std::move(on_exit)) {
     pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                       [this](const boost::system::error_code& error) {
                         if (!error) reap();
@@ -69,7 +75,7 @@ class ChildProcessImpl : public ChildProcess {
 
   ~ChildProcessImpl() override {
     if (!is_running_) return;
-    ::kill(pid_, SIGKILL);
+    ::kill(target_, SIGKILL);
     int status = 0;
     ::waitpid(pid_, &status, 0);
   }
@@ -77,11 +83,13 @@ class ChildProcessImpl : public ChildProcess {
   pid_t pid() const override { return pid_; }
   bool is_running() const override { return is_running_; }
   void kill(int signal) override {
-    if (is_running_) ::kill(pid_, signal);
+    if (is_running_) ::kill(target_, signal);
   }
 
  private:
   void reap() {
+    // What is left of its group goes with it, while the group's number cannot be another's.
+    if (target_ != pid_) ::kill(target_, SIGKILL);
     int status = 0;
     CHECK_EQ(::waitpid(pid_, &status, 0), pid_);
     is_running_ = false;
@@ -95,6 +103,7 @@ class ChildProcessImpl : public ChildProcess {
   }
 
   const pid_t pid_;
+  const pid_t target_;  // of kill(): the process or its group
   boost::asio::posix::stream_descriptor pidfd_;
   base::UniqueFunction<void(ChildExit)> on_exit_;
   bool is_running_ = true;
@@ -139,7 +148,7 @@ base::Result<std::unique_ptr<ChildProcess>> ChildProcess::start(
     return base::resource_exhausted(std::string("no pidfd: ") + ::strerror(errno));
   }
   return std::unique_ptr<ChildProcess>(
-      std::make_unique<ChildProcessImpl>(executor, pid, pidfd, std::move(on_exit)));
+      std::make_unique<ChildProcessImpl>(executor, pid, pidfd, command.group, std::move(on_exit)));
 }
 
 }  // namespace perdure::runtime::agent

@@ -17,10 +17,15 @@
 
 namespace perdure::runtime::agent {
 
+// Signals of kill() reach the child, or all of the group that it leads: a group of its own also
+// keeps a terminal's Ctrl-C from it.
+enum class ProcessGroup : uint8_t { kShared, kOwn };
+
 struct ChildCommand {
   std::string program;                                           // a path; no search
   std::vector<std::string> arguments;                            // without the program's own name
   std::vector<std::pair<std::string, std::string>> environment;  // added to this process's
+  ProcessGroup group = ProcessGroup::kShared;
 };
 
 // How a process ended.

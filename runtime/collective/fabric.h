@@ -20,7 +20,7 @@
 namespace perdure::runtime::collective {
 
 // What a message is for. The sender is part of the match, so two ranks never collide.
-enum class Channel : uint8_t { kActivation, kGradient, kReduce, kReduceMax, kVote, kTest };
+enum class Channel : uint8_t { kActivation, kGradient, kReduce, kReduceMax, kVote, kTest, kState };
 
 struct Tag {
   Channel channel = Channel::kTest;
@@ -66,9 +66,9 @@ class MeshFabric : public Fabric {
  public:
   // What the peers need to reach this rank.
   virtual std::vector<std::byte> address() const = 0;
-  // addresses[r] is that of rank r (the own one is ignored). Builds every link and sends a message
-  // over each in both directions, so that what is not reachable is known now. Call once, on all
-  // ranks.
+  // addresses[r] is that of rank r (the own one is ignored); empty: no link is wanted, on neither
+  // side, and messages to it fail with kUnavailable. Builds every link and sends a message over
+  // each in both directions, so that what is not reachable is known now. Call once, on all ranks.
   virtual base::Status connect(std::span<const std::vector<std::byte>> addresses,
                                Timeout timeout) = 0;
   // Frees what lies below. Open operations end with kCancelled. Called by the destructor too.

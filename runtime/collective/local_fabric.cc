@@ -33,6 +33,7 @@ void LocalSwitch::match(Queue& queue) {
 // What waits for or comes from `rank` ends now: on its own side with its reason, on the others' as
 // unavailable.
 void LocalSwitch::fail_all_of(uint32_t rank, const base::Status& why) {
+  gone_.insert(rank);
   for (auto& [key, queue] : queues_) {
     const bool from_it = std::get<0>(key) == rank;
     const bool to_it = std::get<1>(key) == rank;
@@ -56,6 +57,12 @@ Ticket LocalFabric::post(LocalSwitch::Key key, std::shared_ptr<LocalSwitch::Oper
   if (!aborted_.is_ok()) {
     operation->done = true;
     operation->result = aborted_;
+    return ticket;
+  }
+  const uint32_t peer = std::get<0>(key) == rank_.value() ? std::get<1>(key) : std::get<0>(key);
+  if (hub_.gone_.contains(peer)) {
+    operation->done = true;
+    operation->result = base::unavailable("rank " + std::to_string(peer) + " is gone");
     return ticket;
   }
   LocalSwitch::Queue& queue = hub_.queues_[key];

@@ -1,13 +1,14 @@
 #pragma once
 // LocalFabric: ranks as threads of one process, for tests of everything that is distributed. A
 // LocalSwitch holds the messages; each rank has a LocalFabric on it. Sends are rendezvous: a send
-// is done when its receiver took it.
+// is done when its receiver took it. A rank that aborted is gone for the others.
 
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -45,6 +46,7 @@ class LocalSwitch {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, Queue> queues_;
+  std::set<uint32_t> gone_;
 };
 
 class LocalFabric : public Fabric {

@@ -21,6 +21,7 @@ struct EngineSnapshot {
   uint64_t samples_consumed = 0;  // the data cursor
   uint64_t applied_steps = 0;     // optimizer steps; fewer than `step` when steps were skipped
   bool calibrated = false;        // exponents are valid
+  uint32_t skipped_in_a_row = 0;  // newest steps that were committed without the optimizer
   std::map<std::string, TensorSnapshot> tensors;  // by name
 };
 

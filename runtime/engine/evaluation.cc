@@ -1,7 +1,9 @@
 // Collective calls that change nothing: the loss on other data, the digests of the state.
 
+#include "base/fault_point.h"
 #include "base/hash.h"
 #include "runtime/engine/step_engine_impl.h"
+#include "runtime/engine/step_phases.h"
 
 namespace perdure::runtime::engine {
 
@@ -16,6 +18,7 @@ base::Status StepEngineImpl::run_evaluation(BatchSource& source, uint32_t batche
   const parallel::RankTopology& topology = topology_.at(o_.rank);
   constexpr uint32_t kEvaluationTags = 1u << 19;
   for (uint32_t i = mine; i < batches; i += pipelines) {
+    RETURN_IF_ERROR(check_left());
     executor_.begin({.source = &source,
                      .step = tag_step(),
                      .tag_offset = kEvaluationTags,
@@ -41,7 +44,9 @@ base::Status StepEngineImpl::run_evaluation(BatchSource& source, uint32_t batche
 base::Result<double> StepEngineImpl::evaluate(BatchSource& source, uint32_t batches) {
   CHECK_GT(batches, 0u);
   vote_.clear();
-  RETURN_IF_ERROR(run_evaluation(source, batches));
+  base::Status status = run_evaluation(source, batches);
+  if (status.is_ok()) status = FAULT_STATUS(kStepEvaluate);
+  if (!status.is_ok()) return give_up(std::move(status));
   RETURN_IF_ERROR(exchange_vote());
   return vote_.loss_sum() / (batches * tokens_per_micro_batch());
 }
@@ -57,7 +62,7 @@ base::Result<JobDigests> StepEngineImpl::digests() {
     params.push_back(vote_.digest(base::TensorId(t)));
   result.params = base::hash64(std::as_bytes(std::span(params)));
   vote_.clear();
-  for (const HeldTensor& t : state_.tensors()) vote_.set_digest(t.id, t.digest);
+  for (const HeldTensor& t : state_.tensors()) vote_.set_digest(t.id, t.digest());
   RETURN_IF_ERROR(exchange_vote());
   RETURN_IF_ERROR(vote_.check_digests());
   result.state = state_digest();

@@ -9,6 +9,8 @@
 
 namespace perdure::runtime::engine {
 
-void set_initial_weights(const parallel::TensorSpec& spec, uint64_t seed, std::span<float> values);
+// Elements [first, first + values.size()) of the tensor; `first` is even.
+void set_initial_weights(const parallel::TensorSpec& spec, uint64_t seed, size_t first,
+                         std::span<float> values);
 
 }  // namespace perdure::runtime::engine

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/hash.h"
-#include "runtime/engine/initial_weights.h"
 
 namespace perdure::runtime::engine {
 namespace {
@@ -11,22 +10,7 @@ namespace {
 using kernels::DType;
 using kernels::Tensor;
 
-// Padding, so that tensors of one bucket start on 64-byte borders whatever the element.
-int64_t padded_elements(int64_t elements) { return (elements + 15) / 16 * 16; }
 size_t padded_bytes(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-// The token table's rows sleep until their token appears, so its gradients share one exponent.
-int64_t block_elements_of(const parallel::TensorSpec& spec, const Numerics& numerics) {
-  const bool is_table = spec.name.find("token") != std::string::npos;
-  const bool whole = numerics.block_elements == 0 || numerics.mode == SumMode::kFast || is_table ||
-                     spec.use == parallel::TensorUse::kVector;
-  return whole ? std::max<int64_t>(padded_elements(spec.elements()), 64) : numerics.block_elements;
-}
-
-int64_t blocks_of(const parallel::TensorSpec& spec, const Numerics& numerics) {
-  const int64_t block = block_elements_of(spec, numerics);
-  return (spec.elements() + block - 1) / block;
-}
 
 // How many addends a step has for one element, over the whole job.
 uint32_t addends_of(const ModelStateOptions& options, base::TensorId id) {
@@ -36,21 +20,6 @@ uint32_t addends_of(const ModelStateOptions& options, base::TensorId id) {
   }
   const uint32_t grain = options.numerics.grain;
   return std::max(1u, uses) * ((options.layout->micro_batches + grain - 1) / grain);
-}
-
-bool has_low(const ModelStateOptions& options, const parallel::TensorSpec& spec) {
-  return options.compute == parallel::ComputeType::kBF16 &&
-         spec.use == parallel::TensorUse::kMatrix;
-}
-
-// Carves room for the padded size, gives a view of the real one.
-Tensor take_vector(MemoryCarver& carver, DType dtype, int64_t elements) {
-  const Tensor padded = carver.vector(dtype, padded_elements(elements));
-  return Tensor::vector(padded.data(), dtype, elements);
-}
-
-int64_t chunks_of(int64_t elements) {
-  return (elements + kernels::kDigestChunk - 1) / kernels::kDigestChunk;
 }
 
 Tensor words_of(std::span<std::byte> bytes) {
@@ -71,42 +40,29 @@ size_t ModelState::bytes(const ModelStateOptions& options) {
     const parallel::TensorSpec& spec = options.model->tensor(id);
     const auto elements = static_cast<size_t>(padded_elements(spec.elements()));
     const auto blocks = static_cast<size_t>(padded_elements(blocks_of(spec, options.numerics)));
-    total += 3 * elements * 4;
-    if (has_low(options, spec)) total += padded_bytes(elements * 2);
     total += elements * static_cast<size_t>(options.numerics.accumulator_bytes());
     total += 2 * blocks * 4 + padded_bytes(blocks * 2);
   }
   return total;
 }
 
-ModelState::ModelState(const ModelStateOptions& options, MemoryCarver& carver)
-    : numerics_(options.numerics), seed_(options.seed) {
+ModelState::ModelState(const ModelStateOptions& options, TensorStore& store, MemoryCarver& carver)
+    : store_(store), numerics_(options.numerics) {
   for (const base::TensorId id : options.layout->tensors(*options.model, options.rank)) {
+    StoredTensor& stored = store.held(id);
     HeldTensor t;
     t.id = id;
     t.spec = &options.model->tensor(id);
+    t.param = stored.param;
+    t.m = stored.m;
+    t.v = stored.v;
+    t.low = stored.low;
+    t.stored = &stored;
     tensors_.push_back(t);
-  }
-  for (HeldTensor& t : tensors_) t.param = take_vector(carver, DType::kF32, t.spec->elements());
-  for (HeldTensor& t : tensors_) t.m = take_vector(carver, DType::kF32, t.spec->elements());
-  for (HeldTensor& t : tensors_) t.v = take_vector(carver, DType::kF32, t.spec->elements());
-  int64_t chunks = 0;
-  int64_t chunks_most = 0;
-  for (HeldTensor& t : tensors_) {
-    if (has_low(options, *t.spec)) t.low = take_vector(carver, DType::kBF16, t.spec->elements());
-    chunks += chunks_of(t.spec->elements());
-    chunks_most = std::max(chunks_most, chunks_of(t.spec->elements()));
-  }
-  chunk_digests_.resize(static_cast<size_t>(chunks));
-  digest_scratch_.reserve(static_cast<size_t>(chunks_most) + 2);
-  size_t at = 0;
-  for (HeldTensor& t : tensors_) {
-    const auto count = static_cast<size_t>(chunks_of(t.spec->elements()));
-    t.chunk_digests = std::span(chunk_digests_).subspan(at, count);
-    at += count;
   }
   carve_accumulators(options, carver);
   carve_scales(carver);
+  begin_step();
 }
 
 // Bucket by bucket, so that the accumulators of a bucket are one piece of memory.
@@ -177,17 +133,14 @@ HeldTensor& ModelState::held(base::TensorId id) {
   return *found;
 }
 
-void ModelState::initialise(kernels::Ops& ops, kernels::Stream& stream) {
+void ModelState::begin_step() {
+  const bool is_scaled = numerics_.mode == SumMode::kExact;
+  calibration_ =
+      is_scaled && !store_.committed().calibrated ? Calibration::kPending : Calibration::kDone;
   for (HeldTensor& t : tensors_) {
-    set_initial_weights(*t.spec, seed_,
-                        {t.param.as<float>(), static_cast<size_t>(t.sink.elements)});
-    ops.fill_zero(stream, t.m);
-    ops.fill_zero(stream, t.v);
-    std::fill(t.scale.tracked.begin(), t.scale.tracked.end(), 0.0f);
-    std::fill(t.scale.exponents.begin(), t.scale.exponents.end(), int16_t{0});
+    std::copy(t.stored->tracked.begin(), t.stored->tracked.end(), t.scale.tracked.begin());
+    std::copy(t.stored->exponents.begin(), t.stored->exponents.end(), t.scale.exponents.begin());
   }
-  calibration_ = numerics_.mode == SumMode::kFast ? Calibration::kDone : Calibration::kPending;
-  refresh(ops, stream);
 }
 
 void ModelState::begin_attempt(kernels::Ops& ops, kernels::Stream& stream) {
@@ -208,24 +161,10 @@ void ModelState::commit(Applied applied) {
     if (numerics_.mode == SumMode::kExact && applied == Applied::kYes) {
       advance_scale(t.scale, t.sink.limit, headroom_bits(numerics_.width_bits));
     }
-    set_digest(t);
+    std::copy(t.scale.tracked.begin(), t.scale.tracked.end(), t.stored->tracked.begin());
+    std::copy(t.scale.exponents.begin(), t.scale.exponents.end(), t.stored->exponents.begin());
+    store_.set_digest(*t.stored);
   }
-}
-
-void ModelState::refresh(kernels::Ops& ops, kernels::Stream& stream) {
-  for (HeldTensor& t : tensors_) {
-    if (!t.low.is_absent()) ops.copy(stream, t.param, t.low);
-    ops.state_digests(stream, t.param, t.m, t.v, t.chunk_digests);
-    set_digest(t);
-  }
-}
-
-// Over the chunk digests, the exponents and the tracked maxima.
-void ModelState::set_digest(HeldTensor& tensor) {
-  digest_scratch_.assign(tensor.chunk_digests.begin(), tensor.chunk_digests.end());
-  digest_scratch_.push_back(base::hash64(std::as_bytes(tensor.scale.exponents)));
-  digest_scratch_.push_back(base::hash64(std::as_bytes(tensor.scale.tracked)));
-  tensor.digest = base::hash64(std::as_bytes(std::span(digest_scratch_)));
 }
 
 uint64_t ModelState::params_digest(const HeldTensor& tensor) const {

@@ -1,12 +1,12 @@
 #pragma once
-// ModelState: the tensors that one rank holds, with everything that a committed step is made of:
-// parameters, Adam's moments, exponents; and beside it what one attempt of a step writes: gradient
-// accumulators and their maxima.
+// ModelState: how one step sees the tensors of its rank. The committed state lies in the
+// TensorStore (parameters, moments, exponents); beside it is what one attempt of a step writes:
+// gradient accumulators and their maxima, and the scales that the attempt works with, which become
+// the committed ones when the step does.
 //
-//   memory (one device buffer)
-//     parameters | m | v | bf16 copies               by tensor id
-//     accumulators | maxima                          by bucket, so that a bucket is one piece to
-//     reduce exponents | tracked maxima
+//   memory of the step
+//     accumulators | maxima    by bucket, so that a bucket is one piece to reduce
+//     tracked maxima | exponents
 //
 // Threads: the engine thread only.
 
@@ -18,6 +18,7 @@
 #include "parallel/layout.h"
 #include "runtime/engine/memory_carver.h"
 #include "runtime/engine/numerics.h"
+#include "runtime/engine/tensor_store.h"
 
 namespace perdure::runtime::engine {
 
@@ -27,9 +28,10 @@ struct HeldTensor {
   kernels::Tensor param, m, v;  // f32 [elements]
   kernels::Tensor low;          // bf16 [elements], or absent
   kernels::GradSink sink;       // all addends of a step, over all holders after the reduction
-  ScaleSpans scale;
-  std::span<uint64_t> chunk_digests;
-  uint64_t digest = 0;  // of the committed state of this tensor
+  ScaleSpans scale;             // of the attempt
+  StoredTensor* stored = nullptr;
+
+  uint64_t digest() const { return stored->digest; }  // of the committed state of this tensor
 
   // The parameter as matrix products read it: [shape[0], shape[1]] of the compute type.
   kernels::Tensor matrix() const;
@@ -47,9 +49,7 @@ struct ModelStateOptions {
   const parallel::ModelSpec* model = nullptr;
   const parallel::Layout* layout = nullptr;
   base::Rank rank;
-  parallel::ComputeType compute = parallel::ComputeType::kF32;
   Numerics numerics;
-  uint64_t seed = 0;
 };
 
 // Whether the optimizer ran in a committed step: a step whose gradients are not finite is committed
@@ -60,8 +60,8 @@ enum class Calibration : uint8_t { kPending, kDone };
 
 class ModelState {
  public:
-  // Carves all memory; parameters are not set yet.
-  ModelState(const ModelStateOptions& options, MemoryCarver& carver);
+  // `store` holds every tensor of the rank, and outlives this.
+  ModelState(const ModelStateOptions& options, TensorStore& store, MemoryCarver& carver);
 
   std::span<HeldTensor> tensors() { return tensors_; }
   std::span<const HeldTensor> tensors() const { return tensors_; }
@@ -69,18 +69,16 @@ class ModelState {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   uint32_t flags() const { return flags_.load(std::memory_order_relaxed); }
   Calibration calibration() const { return calibration_; }
-  void set_calibration(Calibration value) { calibration_ = value; }  // from a snapshot
 
-  // Initial weights, each a function of (seed, tensor name, element) only; zero moments.
-  void initialise(kernels::Ops& ops, kernels::Stream& stream);
+  // Before the first attempt at a step: the scales are the committed ones.
+  void begin_step();
   // Before an attempt: accumulators, maxima and flags to zero.
   void begin_attempt(kernels::Ops& ops, kernels::Stream& stream);
-  // After an attempt that must run again.
+  // After an attempt that must run again: other scales.
   void recalibrate();
-  // After the optimizer has run: exponents for the next step, digests of the new state.
+  // After the optimizer has run: the attempt's scales, moved on, are the committed ones, and the
+  // digests are those of the new state.
   void commit(Applied applied);
-  // Digests, and the bf16 copies, from the state as it is (after initialise or load).
-  void refresh(kernels::Ops& ops, kernels::Stream& stream);
 
   // XXH3 of the parameters of one tensor.
   uint64_t params_digest(const HeldTensor& tensor) const;
@@ -91,16 +89,13 @@ class ModelState {
  private:
   void carve_accumulators(const ModelStateOptions& options, MemoryCarver& carver);
   void carve_scales(MemoryCarver& carver);
-  void set_digest(HeldTensor& tensor);
 
+  TensorStore& store_;
   std::vector<HeldTensor> tensors_;
   std::vector<Bucket> buckets_;
   std::span<std::byte> all_accumulators_;
   std::span<std::byte> all_maxima_;
-  std::vector<uint64_t> chunk_digests_;
-  std::vector<uint64_t> digest_scratch_;
   Numerics numerics_;
-  uint64_t seed_ = 0;
   Calibration calibration_ = Calibration::kPending;
   std::atomic<uint32_t> flags_{0};
 };

@@ -1,5 +1,7 @@
 #include "runtime/engine/stage_executor.h"
 
+#include "parallel/sample_mark.h"
+
 namespace perdure::runtime::engine {
 namespace {
 
@@ -77,9 +79,10 @@ void StageExecutor::load(const Instruction& i) {
   if (!c_.topology.is_first() && !c_.topology.is_last()) return;
   const Boundary& boundary = c_.memory.boundary(i.slot);
   const auto samples = static_cast<uint64_t>(c_.layers.batch.micro_batch);
-  info_.source->fill(info_.first_sample + i.micro_batch.value() * samples,
-                     c_.layers.batch.micro_batch, tokens_of(boundary.tokens),
+  const uint64_t first = info_.first_sample + i.micro_batch.value() * samples;
+  info_.source->fill(first, c_.layers.batch.micro_batch, tokens_of(boundary.tokens),
                      tokens_of(boundary.targets));
+  if (c_.topology.is_first()) sample_sum_ += parallel::sample_marks(first, samples);
 }
 
 void StageExecutor::forward(const Instruction& i) {

@@ -39,7 +39,10 @@ class StageExecutor {
  public:
   explicit StageExecutor(const ExecutorContext& context);
 
-  void begin(const RunInfo& info) { info_ = info; }
+  void begin(const RunInfo& info) {
+    info_ = info;
+    sample_sum_ = 0;
+  }
   // Any action but kReduce, kVote and kApply.
   base::Status run(const parallel::Instruction& instruction);
   // Forward of the head's loss without gradients; follows a kForward of the same micro-batch
@@ -49,6 +52,8 @@ class StageExecutor {
   base::Status finish();
 
   bool is_last() const { return c_.topology.is_last(); }
+  // Sum of the marks of the samples that this rank has read since begin(), as a first stage.
+  uint64_t sample_sum() const { return sample_sum_; }
 
  private:
   void forward(const parallel::Instruction& instruction);
@@ -73,6 +78,7 @@ class StageExecutor {
   std::vector<std::unique_ptr<Layer>> layers_;  // of the stage
   std::vector<SlotTraffic> traffic_;            // [slot]
   RunInfo info_;
+  uint64_t sample_sum_ = 0;
 };
 
 }  // namespace perdure::runtime::engine

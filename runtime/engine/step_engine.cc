@@ -1,10 +1,10 @@
 #include "runtime/engine/step_engine_impl.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "base/hash.h"
+#include "base/fault_point.h"
 #include "runtime/collective/collectives.h"
+#include "runtime/engine/step_phases.h"
 
 namespace perdure::runtime::engine {
 namespace {
@@ -16,12 +16,7 @@ using parallel::Action;
 using parallel::Instruction;
 
 ModelStateOptions state_options(const EngineOptions& o) {
-  return {.model = &o.model,
-          .layout = &o.layout,
-          .rank = o.rank,
-          .compute = o.batch.compute,
-          .numerics = o.numerics,
-          .seed = o.seed};
+  return {.model = &o.model, .layout = &o.layout, .rank = o.rank, .numerics = o.numerics};
 }
 
 bool splits_backward(const parallel::StageSchedule& stage) {
@@ -42,20 +37,27 @@ StageMemoryOptions memory_options(const EngineOptions& o) {
 
 size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+size_t step_bytes(const EngineOptions& options) {
+  return ModelState::bytes(state_options(options)) + StageMemory::bytes(memory_options(options)) +
+         GradRouter::bytes(options.model, options.layout.stage(options.rank), options.numerics) +
+         padded(options.model.tensors.size() * sizeof(double));
+}
+
 }  // namespace
 
-StepEngineImpl::StepEngineImpl(EngineOptions options, kernels::Device& device,
-                               std::unique_ptr<kernels::Stream> stream,
-                               std::unique_ptr<kernels::DeviceBuffer> buffer,
-                               collective::Fabric& fabric)
+StepEngineImpl::StepEngineImpl(EngineOptions options, std::unique_ptr<RankMemory> own,
+                               RankMemory& rank_memory, std::unique_ptr<kernels::Stream> stream,
+                               kernels::DeviceBuffer& buffer, collective::Fabric& fabric)
     : o_(std::move(options)),
-      ops_(device.ops()),
+      own_memory_(std::move(own)),
+      rank_memory_(rank_memory),
+      store_(rank_memory.tensors),
+      ops_(rank_memory.tensors.device().ops()),
       stream_(std::move(stream)),
-      buffer_(std::move(buffer)),
-      carver_(*buffer_),
+      carver_(buffer),
       fabric_(fabric),
       topology_(parallel::make_topology(o_.model, o_.layout)),
-      state_(state_options(o_), carver_),
+      state_(state_options(o_), store_, carver_),
       memory_(memory_options(o_), carver_),
       router_(o_.model, o_.layout.stage(o_.rank), o_.numerics, state_, carver_),
       norms_(carver_.vector(DType::kF64, static_cast<int64_t>(o_.model.tensors.size()))),
@@ -83,50 +85,74 @@ StepEngineImpl::StepEngineImpl(EngineOptions options, kernels::Device& device,
     ops_.rope_table(*stream_, static_cast<float>(o_.model.config.rope_theta),
                     memory_.scratch().rope_table);
   }
-  state_.initialise(ops_, *stream_);
 }
 
 base::Result<StepResult> StepEngineImpl::run_step(BatchSource& source, float learning_rate) {
-  for (uint32_t attempt = 1; attempt <= kAttemptsMax; ++attempt) {
-    RETURN_IF_ERROR(run_attempt(source));
-    RETURN_IF_ERROR(vote_.check_digests());
-    if (vote_.micro_batches() != o_.layout.micro_batches) {
-      return base::internal("step " + std::to_string(step_.value()) + ": " +
-                            std::to_string(vote_.micro_batches()) + " micro-batches voted, " +
-                            std::to_string(o_.layout.micro_batches) + " make a step");
+  base::fault_time.step.store(step().value() + 1, std::memory_order_relaxed);
+  pending_ = 0;
+  base::Status status = FAULT_STATUS(kStepBegin);
+  if (!status.is_ok()) return give_up(std::move(status));
+  state_.begin_step();
+  for (attempt_ = 1; attempt_ <= kAttemptsMax; ++attempt_) {
+    status = run_attempt(source);
+    if (!status.is_ok()) return give_up(std::move(status));
+    pending_ = 0;  // the result is there
+    const base::Result<Verdict> verdict = judge();
+    if (!verdict.is_ok()) return give_up(verdict.status());
+    if (verdict.value() != Verdict::kAgain) {
+      return commit(verdict.value(), attempt_, learning_rate);
     }
-    const double squared = vote_.squared_norm();
-    const bool finite = !vote_.not_finite() && std::isfinite(squared);
-    if (finite && (vote_.overflow() || vote_.uncalibrated())) {
-      state_.recalibrate();
-      continue;
-    }
-    return commit(squared, finite ? Applied::kYes : Applied::kNo, attempt, learning_rate);
+    state_.recalibrate();
   }
-  return base::data_loss("step " + std::to_string(step_.value()) + ": gradients did not fit in " +
-                         std::to_string(kAttemptsMax) +
-                         " attempts, though each saw the one before");
+  return give_up(base::data_loss("step " + std::to_string(step().value()) +
+                                 ": gradients did not fit in " + std::to_string(kAttemptsMax) +
+                                 " attempts, though each saw the one before"));
+}
+
+base::Status StepEngineImpl::give_up(base::Status why) {
+  fabric_.abort(why);
+  static_cast<void>(executor_.finish());  // its errors are those of the abort
+  return why;
+}
+
+base::Status StepEngineImpl::check_left() const {
+  const bool is_left = o_.leave != nullptr && o_.leave->load(std::memory_order_relaxed);
+  return is_left ? base::aborted("the engine was told to leave") : base::Status::ok();
 }
 
 base::Status StepEngineImpl::run_attempt(BatchSource& source) {
   const parallel::PipelinePlace& pipeline = o_.layout.pipeline(o_.rank);
+  is_computed_ = is_reducing_ = false;
   state_.begin_attempt(ops_, *stream_);
   router_.reset(ops_, *stream_);
   executor_.begin({.source = &source,
-                   .first_sample = samples_consumed_,
+                   .first_sample = samples_consumed(),
                    .step = tag_step(),
                    .micro_batch_begin = pipeline.micro_batch_begin});
   for (const Instruction& i : o_.schedule.stages[o_.rank.value()].instructions) {
-    if (i.action == Action::kReduce) {
-      RETURN_IF_ERROR(reduce(i.index));
-    } else if (i.action == Action::kVote) {
-      RETURN_IF_ERROR(executor_.finish());
-      RETURN_IF_ERROR(vote());
-    } else if (i.action != Action::kApply) {
-      RETURN_IF_ERROR(executor_.run(i));
-    }
+    RETURN_IF_ERROR(check_left());
+    RETURN_IF_ERROR(run_instruction(i));
   }
   return base::Status::ok();
+}
+
+base::Status StepEngineImpl::run_instruction(const Instruction& i) {
+  switch (i.action) {
+    case Action::kApply:
+      return base::Status::ok();  // the vote decides
+    case Action::kReduce:
+      if (!std::exchange(is_reducing_, true)) RETURN_IF_ERROR(FAULT_STATUS(kStepReduce));
+      return reduce(i.index);
+    case Action::kVote:
+      RETURN_IF_ERROR(executor_.finish());
+      return vote();
+    default:
+      RETURN_IF_ERROR(executor_.run(i));
+      if (i.action != Action::kForward || std::exchange(is_computed_, true)) {
+        return base::Status::ok();
+      }
+      return FAULT_STATUS(kStepCompute);
+  }
 }
 
 base::Status StepEngineImpl::reduce(uint32_t index) {
@@ -164,10 +190,15 @@ base::Status StepEngineImpl::vote() {
     }
   }
   for (HeldTensor* t : spoken_) vote_.set_squared_norm(t->id, *norm_slot(t->id).as<double>());
-  for (const HeldTensor& t : state_.tensors()) vote_.set_digest(t.id, t.digest);
+  for (const HeldTensor& t : state_.tensors()) vote_.set_digest(t.id, t.digest());
   vote_.raise_flags(state_.flags());
   if (state_.calibration() == Calibration::kPending) vote_.raise_uncalibrated();
-  return exchange_vote();
+  if (hold_.load(std::memory_order_relaxed)) vote_.raise_hold();
+  vote_.set_sample_sum(executor_.sample_sum());
+  pending_ = attempt_;
+  RETURN_IF_ERROR(FAULT_STATUS(kStepVote));
+  RETURN_IF_ERROR(exchange_vote());
+  return FAULT_STATUS(kStepVoted);
 }
 
 base::Status StepEngineImpl::exchange_vote() {
@@ -180,81 +211,61 @@ base::Status StepEngineImpl::exchange_vote() {
                                                 .timeout = o_.timeout});
 }
 
-base::Result<StepResult> StepEngineImpl::commit(double squared_norm, Applied applied,
-                                                uint32_t attempts, float learning_rate) {
-  StepResult result;
-  const double micro_batches = o_.layout.micro_batches;
-  result.loss = vote_.loss_sum() / (micro_batches * tokens_per_micro_batch());
-  result.grad_norm = std::sqrt(squared_norm) / micro_batches;
-  result.attempts = attempts;
-  result.applied = applied;
-  result.digest_before = state_digest();
-  if (applied == Applied::kYes) {
-    ++applied_steps_;
-    const double clip = o_.optimizer.clip_norm;
-    const double factor = clip > 0.0 && result.grad_norm > clip ? clip / result.grad_norm : 1.0;
-    apply(factor / micro_batches, learning_rate);
-  }
-  RETURN_IF_ERROR(stream_->synchronize());  // the digests of the new state are read below
-  state_.commit(applied);
-  step_ = step_.next();
-  samples_consumed_ += samples_per_step();
-  result.step = step_;
-  return result;
-}
-
-void StepEngineImpl::apply(double multiplier, float learning_rate) {
-  const double steps = static_cast<double>(applied_steps_);
-  kernels::AdamwArgs args;
-  args.gradient_multiplier = multiplier;
-  args.lr = learning_rate;
-  args.beta1 = o_.optimizer.beta1;
-  args.beta2 = o_.optimizer.beta2;
-  args.epsilon = o_.optimizer.epsilon;
-  args.correction1 = static_cast<float>(1.0 - std::pow(static_cast<double>(args.beta1), steps));
-  args.correction2 = static_cast<float>(1.0 - std::pow(static_cast<double>(args.beta2), steps));
-  for (HeldTensor& t : state_.tensors()) {
-    args.param = t.param;
-    args.m = t.m;
-    args.v = t.v;
-    args.param_low = t.low;
-    args.gradient = t.sink;
-    args.decay = t.spec->decay == parallel::Decay::kYes ? o_.optimizer.weight_decay : 0.0f;
-    args.digests = t.chunk_digests;
-    ops_.adamw(*stream_, args);
-  }
-}
-
-uint64_t StepEngineImpl::state_digest() {
-  tensor_digests_[0] = step_.value();
-  tensor_digests_[1] = samples_consumed_;
-  tensor_digests_[2] = applied_steps_;
-  for (uint32_t t = 0; t < o_.model.tensors.size(); ++t) {
-    tensor_digests_[3 + t] = vote_.digest(base::TensorId(t));
-  }
-  return base::hash64(std::as_bytes(std::span(tensor_digests_)));
-}
-
 size_t engine_bytes(const EngineOptions& options) {
-  return ModelState::bytes(state_options(options)) + StageMemory::bytes(memory_options(options)) +
-         GradRouter::bytes(options.model, options.layout.stage(options.rank), options.numerics) +
-         padded(options.model.tensors.size() * sizeof(double));
+  size_t tensors = 0;
+  for (const base::TensorId id : options.layout.tensors(options.model, options.rank)) {
+    tensors += stored_bytes(options.model.tensor(id), options.batch.compute, options.numerics);
+  }
+  return tensors + step_bytes(options);
 }
 
 size_t engine_scratch_bytes(const EngineOptions& options) {
   return StageMemory::scratch_bytes(memory_options(options));
 }
 
-base::Result<std::unique_ptr<StepEngine>> StepEngine::create(EngineOptions options,
-                                                             kernels::Device& device,
-                                                             collective::Fabric& fabric) {
+namespace {
+
+base::Result<std::unique_ptr<StepEngine>> make_engine(EngineOptions options,
+                                                      std::unique_ptr<RankMemory> own,
+                                                      RankMemory& memory,
+                                                      collective::Fabric& fabric) {
   CHECK_EQ(fabric.rank(), options.rank);
   CHECK_EQ(fabric.ranks(), options.layout.ranks());
   RETURN_IF_ERROR(parallel::check_layout(options.model, options.layout));
-  ASSIGN_OR_RETURN(auto stream, device.make_stream());
-  ASSIGN_OR_RETURN(auto buffer, device.allocate(engine_bytes(options)));
+  for (const base::TensorId id : options.layout.tensors(options.model, options.rank)) {
+    if (!memory.tensors.holds(id)) {
+      return base::failed_precondition("rank " + std::to_string(options.rank.value()) +
+                                       " does not hold tensor " + std::to_string(id.value()) +
+                                       " (" + options.model.tensor(id).name + ")");
+    }
+  }
+  ASSIGN_OR_RETURN(auto stream, memory.tensors.device().make_stream());
+  ASSIGN_OR_RETURN(kernels::DeviceBuffer * buffer, memory.step.reserve(step_bytes(options)));
   return std::unique_ptr<StepEngine>(std::make_unique<StepEngineImpl>(
-      std::move(options), device, std::move(stream), std::move(buffer), fabric));
+      std::move(options), std::move(own), memory, std::move(stream), *buffer, fabric));
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<StepEngine>> StepEngine::create(EngineOptions options,
+                                                             RankMemory& memory,
+                                                             collective::Fabric& fabric) {
+  return make_engine(std::move(options), nullptr, memory, fabric);
+}
+
+base::Result<std::unique_ptr<StepEngine>> StepEngine::create(EngineOptions options,
+                                                             kernels::Device& device,
+                                                             collective::Fabric& fabric) {
+  RETURN_IF_ERROR(parallel::check_layout(options.model, options.layout));
+  auto own = std::make_unique<RankMemory>(StoreOptions{.model = options.model,
+                                                       .compute = options.batch.compute,
+                                                       .numerics = options.numerics,
+                                                       .seed = options.seed},
+                                          device);
+  const auto tensors = options.layout.tensors(options.model, options.rank);
+  RETURN_IF_ERROR(own->tensors.add_from_seed(tensors, options.leave));
+  RankMemory& memory = *own;
+  return make_engine(std::move(options), std::move(own), memory, fabric);
 }
 
 }  // namespace perdure::runtime::engine

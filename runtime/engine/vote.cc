@@ -16,13 +16,22 @@ constexpr double kLossLimit = 8388608.0;  // 2^23
 
 }  // namespace
 
-Vote::Vote(size_t tensors) : tensors_(tensors), words_(kNorms + tensors + 3 + 2 * tensors) {
+Vote::Vote(size_t tensors) : tensors_(tensors), words_(kNorms + tensors + kFlags + 2 * tensors) {
   clear();
 }
 
 void Vote::clear() {
   std::fill(words_.begin(), words_.end(), 0);
   words_[0] = kNorms + tensors_ - 1;
+}
+
+base::Status Vote::assign(std::span<const uint64_t> words) {
+  if (words.size() != words_.size() || words[0] != kNorms + tensors_ - 1) {
+    return base::failed_precondition("a vote of " + std::to_string(words.size()) + " words where " +
+                                     std::to_string(words_.size()) + " belong to the model");
+  }
+  std::copy(words.begin(), words.end(), words_.begin());
+  return base::Status::ok();
 }
 
 void Vote::add_loss(double loss_sum) {
@@ -40,6 +49,8 @@ void Vote::raise_flags(uint32_t grad_flags) {
 }
 
 void Vote::raise_uncalibrated() { words_[flags_at() + 2] = 1; }
+void Vote::raise_hold() { words_[flags_at() + 3] = 1; }
+void Vote::set_sample_sum(uint64_t sum) { words_[kSampleSum] = sum; }
 
 void Vote::set_squared_norm(base::TensorId tensor, double value) {
   CHECK_LT(tensor.value(), tensors_);
@@ -58,6 +69,7 @@ double Vote::loss_sum() const {
 bool Vote::overflow() const { return words_[flags_at()] != 0; }
 bool Vote::not_finite() const { return words_[flags_at() + 1] != 0; }
 bool Vote::uncalibrated() const { return words_[flags_at() + 2] != 0; }
+bool Vote::hold() const { return words_[flags_at() + 3] != 0; }
 
 double Vote::squared_norm(base::TensorId tensor) const {
   return std::bit_cast<double>(words_[kNorms + tensor.value()]);

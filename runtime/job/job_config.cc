@@ -115,9 +115,27 @@ void bind_run(ConfigSchema& schema, RunConfig& r) {
   schema.add_enum("run.transport", &r.transport,
                   {{"auto", Transport::kAuto}, {"tcp", Transport::kTcp}, {"shm", Transport::kShm}},
                   {.help = "between workers: shm on one machine, tcp anywhere; auto picks"});
+  schema.add_string("run.listen", &r.listen,
+                    {.help = "host on which the coordinator listens; 0.0.0.0 lets other machines "
+                             "in"});
   schema.add_int("run.port", &r.port, {.min = 0, .help = "of the coordinator; 0: any free one"});
+  schema.add_string("run.network_device", &r.network_device,
+                    {.help = "network device between workers over tcp; lo: this machine only"});
   schema.add_int("run.step_timeout_s", &r.step_timeout_s,
                  {.min = 1, .max = 86400, .help = "seconds that one step may take"});
+}
+
+void bind_recovery(ConfigSchema& schema, RecoveryConfig& r) {
+  schema.add_int("recovery.worker_restarts", &r.worker_restarts,
+                 {.min = 0,
+                  .max = 1000,
+                  .help = "times in a row that a dead worker is started again; a minute of life "
+                          "counts anew"});
+  schema.add_int(
+      "recovery.lease_ms", &r.lease_ms,
+      {.min = 100, .max = 600000, .help = "silence after which a worker or node counts as lost"});
+  schema.add_bool("recovery.grow", &r.grow,
+                  {.help = "workers that come while the job runs are taken in"});
 }
 
 void bind_job(ConfigSchema& schema, JobConfig& job) {
@@ -127,6 +145,7 @@ void bind_job(ConfigSchema& schema, JobConfig& job) {
   bind_numerics(schema, job.numerics);
   bind_optimizer(schema, job.optimizer);
   bind_run(schema, job.run);
+  bind_recovery(schema, job.recovery);
 }
 
 }  // namespace

@@ -61,8 +61,16 @@ struct RunConfig {
   uint32_t eval_batches = 10;  // of micro_batch samples each
   std::string device = "cpu";
   Transport transport = Transport::kAuto;
-  uint16_t port = 0;  // of the coordinator; 0: any
+  std::string listen = "127.0.0.1";   // where the coordinator listens
+  uint16_t port = 0;                  // of the coordinator; 0: any
+  std::string network_device = "lo";  // of the data plane
   uint32_t step_timeout_s = 60;
+};
+
+struct RecoveryConfig {
+  uint32_t worker_restarts = 3;  // of one worker, in a row
+  uint32_t lease_ms = 1000;
+  bool grow = true;
 };
 
 struct JobConfig {
@@ -73,6 +81,7 @@ struct JobConfig {
   NumericsConfig numerics;
   OptimizerConfig optimizer;
   RunConfig run;
+  RecoveryConfig recovery;
 
   uint64_t samples_per_step() const {
     return static_cast<uint64_t>(batch.micro_batch) * batch.micro_batches;

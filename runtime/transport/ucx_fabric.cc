@@ -1,5 +1,7 @@
 #include "runtime/transport/ucx_fabric.h"
 
+#include <thread>
+
 #include "runtime/transport/ucx_loop.h"
 
 namespace perdure::runtime::transport {
@@ -24,7 +26,7 @@ class UcxFabric : public collective::MeshFabric {
   explicit UcxFabric(const UcxOptions& options) : options_(options), loop_(options) {}
   ~UcxFabric() override { loop_.stop(); }
 
-  base::Status start() { return loop_.start(); }
+  base::Status start(std::unique_ptr<UcxPort> port) { return loop_.start(std::move(port)); }
   base::Rank rank() const override { return options_.rank; }
   uint32_t ranks() const override { return options_.ranks; }
   std::vector<std::byte> address() const override { return loop_.address(); }
@@ -49,7 +51,7 @@ class UcxFabric : public collective::MeshFabric {
     std::vector<uint32_t> in(options_.ranks, ~0u);
     std::vector<Ticket> tickets;
     for (uint32_t r = 0; r < options_.ranks; ++r) {
-      if (base::Rank(r) == options_.rank) continue;
+      if (base::Rank(r) == options_.rank || addresses[r].empty()) continue;
       tickets.push_back(
           post_receive(base::Rank(r), kHello, std::as_writable_bytes(std::span(&in[r], 1))));
       tickets.push_back(post_send(base::Rank(r), kHello, std::as_bytes(std::span(&out[r], 1))));
@@ -61,7 +63,7 @@ class UcxFabric : public collective::MeshFabric {
     }
     RETURN_IF_ERROR(result.annotate("greeting the other ranks"));
     for (uint32_t r = 0; r < options_.ranks; ++r) {
-      if (base::Rank(r) != options_.rank && in[r] != r) {
+      if (base::Rank(r) != options_.rank && !addresses[r].empty() && in[r] != r) {
         return base::internal("rank " + std::to_string(in[r]) + " answers for rank " +
                               std::to_string(r));
       }
@@ -74,14 +76,56 @@ class UcxFabric : public collective::MeshFabric {
   UcxLoop loop_;
 };
 
-}  // namespace
+UcxPortOptions port_options(const UcxOptions& options) {
+  return {.transport = options.transport, .network_device = options.network_device};
+}
 
-base::Result<std::unique_ptr<collective::MeshFabric>> make_ucx_fabric(const UcxOptions& options) {
+base::Result<std::unique_ptr<collective::MeshFabric>> make_fabric(const UcxOptions& options,
+                                                                  std::unique_ptr<UcxPort> port) {
   CHECK_LT(options.rank.value(), options.ranks);
   CHECK_LT(options.ranks, 1u << 16);
   auto fabric = std::make_unique<UcxFabric>(options);
-  RETURN_IF_ERROR(fabric->start());
+  RETURN_IF_ERROR(fabric->start(std::move(port)));
   return std::unique_ptr<collective::MeshFabric>(std::move(fabric));
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<collective::MeshFabric>> make_ucx_fabric(const UcxOptions& options) {
+  ASSIGN_OR_RETURN(auto port, make_ucx_port(port_options(options)));
+  return make_fabric(options, std::move(port));
+}
+
+struct UcxFabricSource::Spare {
+  UcxPortOptions options;
+  base::Result<std::unique_ptr<UcxPort>> port = base::not_found("not made yet");
+  std::thread thread;  // joined before the port is touched
+  ~Spare() {
+    if (thread.joinable()) thread.join();
+  }
+};
+
+UcxFabricSource::UcxFabricSource() = default;
+UcxFabricSource::~UcxFabricSource() = default;
+
+void UcxFabricSource::get_ready(const UcxPortOptions& options) {
+  if (spare_ != nullptr && spare_->options == options) return;
+  spare_ = std::make_unique<Spare>();
+  spare_->options = options;
+  spare_->thread =
+      std::thread([spare = spare_.get()] { spare->port = make_ucx_port(spare->options); });
+}
+
+base::Result<std::unique_ptr<collective::MeshFabric>> UcxFabricSource::make(
+    const UcxOptions& options) {
+  if (spare_ == nullptr || !(spare_->options == port_options(options))) {
+    return make_ucx_fabric(options);
+  }
+  spare_->thread.join();
+  base::Result<std::unique_ptr<UcxPort>> port = std::move(spare_->port);
+  spare_.reset();
+  if (!port.is_ok()) return make_ucx_fabric(options);
+  return make_fabric(options, std::move(port).value());
 }
 
 }  // namespace perdure::runtime::transport

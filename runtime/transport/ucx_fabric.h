@@ -15,7 +15,8 @@
 // reports a dead peer there: only deadlines and abort() end a wait. A stopped or cut-off peer shows
 // on neither; that is the heartbeat's task.
 //
-// An abort is final: UCX rests from then on, and a new epoch gets a new fabric.
+// An abort is final: UCX rests from then on, and a new epoch gets a new fabric, with a port of its
+// own: what an aborted one may have left in flight must meet nobody.
 
 #include <cstdint>
 #include <memory>
@@ -38,6 +39,35 @@ struct UcxOptions {
   uint32_t tickets = 1024;            // operations that may be open at a time
 };
 
+// What of UCX does not depend on an epoch (context, worker, address): it takes 20 to 130 ms to
+// make, so it can be made ahead. Any thread; used by one at a time.
+class UcxPort;
+struct UcxPortOptions {
+  UcxTransport transport = UcxTransport::kTcp;
+  std::string network_device = "lo";
+  friend bool operator==(const UcxPortOptions&, const UcxPortOptions&) = default;
+};
+base::Result<std::unique_ptr<UcxPort>> make_ucx_port(const UcxPortOptions& options);
+
 base::Result<std::unique_ptr<collective::MeshFabric>> make_ucx_fabric(const UcxOptions& options);
+
+// Makes fabrics from a port that it has made ahead.
+//
+// Threads: the owner's; the spare is made on a thread of its own. Destroying it waits for that.
+class UcxFabricSource {
+ public:
+  UcxFabricSource();
+  ~UcxFabricSource();
+
+  // Begins to make the spare, unless it is there or being made.
+  void get_ready(const UcxPortOptions& options);
+  // Takes the spare, when it is of the right kind, waiting for it if it is being made; without one,
+  // or when making it failed, the same as make_ucx_fabric.
+  base::Result<std::unique_ptr<collective::MeshFabric>> make(const UcxOptions& options);
+
+ private:
+  struct Spare;
+  std::unique_ptr<Spare> spare_;
+};
 
 }  // namespace perdure::runtime::transport

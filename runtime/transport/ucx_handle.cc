@@ -1,7 +1,5 @@
 #include "runtime/transport/ucx_handle.h"
 
-#include "runtime/transport/ucx_loop.h"
-
 namespace perdure::runtime::transport {
 
 base::Status ucx_status(ucs_status_t code, const std::string& what) {
@@ -24,44 +22,45 @@ base::Status ucx_status(ucs_status_t code, const std::string& what) {
   }
 }
 
-base::Status UcxLoop::make_worker() {
+base::Result<std::unique_ptr<UcxPort>> make_ucx_port(const UcxPortOptions& options) {
   ucp_config_t* raw_config = nullptr;
   RETURN_IF_ERROR(ucx_status(ucp_config_read(nullptr, nullptr, &raw_config), "UCX configuration"));
   const UcxConfig config(raw_config);
-  const bool tcp = options_.transport == UcxTransport::kTcp;
+  const bool tcp = options.transport == UcxTransport::kTcp;
   RETURN_IF_ERROR(
       ucx_status(ucp_config_modify(config.get(), "TLS", tcp ? "tcp" : "posix"), "UCX TLS"));
   if (tcp) {
     RETURN_IF_ERROR(
-        ucx_status(ucp_config_modify(config.get(), "NET_DEVICES", options_.network_device.c_str()),
+        ucx_status(ucp_config_modify(config.get(), "NET_DEVICES", options.network_device.c_str()),
                    "UCX NET_DEVICES"));
   }
 
   ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-  params.estimated_num_eps = options_.ranks;
   ucp_context_h context = nullptr;
   RETURN_IF_ERROR(ucx_status(ucp_init(&params, config.get(), &context), "UCX context"));
-  context_.reset(context);
+  auto port = std::make_unique<UcxPort>();
+  port->context.reset(context);
 
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
-  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // made here, driven by the comm thread
+  worker_params.thread_mode =
+      UCS_THREAD_MODE_SERIALIZED;  // made anywhere, driven by the comm thread
   worker_params.events = UCP_WAKEUP_TX | UCP_WAKEUP_RX;
   ucp_worker_h worker = nullptr;
   RETURN_IF_ERROR(
-      ucx_status(ucp_worker_create(context_.get(), &worker_params, &worker), "UCX worker"));
-  worker_.reset(worker);
+      ucx_status(ucp_worker_create(port->context.get(), &worker_params, &worker), "UCX worker"));
+  port->worker.reset(worker);
 
   ucp_address_t* address = nullptr;
   size_t length = 0;
   RETURN_IF_ERROR(
-      ucx_status(ucp_worker_get_address(worker_.get(), &address, &length), "UCX address"));
+      ucx_status(ucp_worker_get_address(port->worker.get(), &address, &length), "UCX address"));
   const auto* bytes = reinterpret_cast<const std::byte*>(address);
-  address_.assign(bytes, bytes + length);
-  ucp_worker_release_address(worker_.get(), address);
-  return base::Status::ok();
+  port->address.assign(bytes, bytes + length);
+  ucp_worker_release_address(port->worker.get(), address);
+  return port;
 }
 
 }  // namespace perdure::runtime::transport

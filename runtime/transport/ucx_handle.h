@@ -5,8 +5,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "base/status.h"
+#include "runtime/transport/ucx_fabric.h"
 
 namespace perdure::runtime::transport {
 
@@ -22,6 +23,13 @@ struct UcxWorkerDeleter {
 using UcxConfig = std::unique_ptr<ucp_config_t, UcxConfigDeleter>;
 using UcxContext = std::unique_ptr<std::remove_pointer_t<ucp_context_h>, UcxContextDeleter>;
 using UcxWorker = std::unique_ptr<std::remove_pointer_t<ucp_worker_h>, UcxWorkerDeleter>;
+
+class UcxPort {
+ public:
+  UcxContext context;
+  UcxWorker worker;  // destroyed before the context
+  std::vector<std::byte> address;
+};
 
 // What a UCX code means to a caller of Fabric; `what` leads the text.
 base::Status ucx_status(ucs_status_t code, const std::string& what);

@@ -9,9 +9,7 @@
 namespace perdure::runtime::transport {
 namespace {
 
-// After an abort UCX gets this long to give requests back; then they are ended anyway. Nothing can
-// touch their memory afterwards, because both transports move bytes only when our own thread makes
-// progress.
+// After an abort UCX gets this long to give requests back; then they are ended anyway.
 constexpr std::chrono::milliseconds kAbortGrace{50};
 
 }  // namespace
@@ -30,10 +28,10 @@ UcxLoop::UcxLoop(const UcxOptions& options)
 
 UcxLoop::~UcxLoop() { stop(); }
 
-base::Status UcxLoop::start() {
-  RETURN_IF_ERROR(make_worker());
+base::Status UcxLoop::start(std::unique_ptr<UcxPort> port) {
+  port_ = std::move(port);
   int event_fd = -1;
-  RETURN_IF_ERROR(ucx_status(ucp_worker_get_efd(worker_.get(), &event_fd), "UCX event fd"));
+  RETURN_IF_ERROR(ucx_status(ucp_worker_get_efd(worker(), &event_fd), "UCX event fd"));
   const int own = ::dup(event_fd);  // the descriptor closes its copy; UCX keeps its own
   const int wake = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (own < 0 || wake < 0) return base::resource_exhausted("no descriptor left for the UCX loop");
@@ -78,7 +76,7 @@ void UcxLoop::pump() {
   do {
     take_commands();
     if (!ended_) {
-      while (ucp_worker_progress(worker_.get()) != 0) {
+      while (ucp_worker_progress(worker()) != 0) {
       }
       handle_failed_peers();
     }
@@ -88,7 +86,7 @@ void UcxLoop::pump() {
       io_.stop();
       return;
     }
-  } while (!ended_ && ucp_worker_arm(worker_.get()) == UCS_ERR_BUSY);
+  } while (!ended_ && ucp_worker_arm(worker()) == UCS_ERR_BUSY);
 }
 
 void UcxLoop::take_commands() {
@@ -99,9 +97,10 @@ void UcxLoop::take_commands() {
     connect = connect_asked_ && !connect_done_;
   }
   if (connect) {
-    base::Status result;
+    base::Status result = ended_ ? base::cancelled("the fabric has ended") : base::Status::ok();
     for (uint32_t peer = 0; peer < options_.ranks && result.is_ok(); ++peer) {
-      if (peer != options_.rank.value()) result = make_endpoint(peer, to_connect_[peer]);
+      if (peer != options_.rank.value() && !to_connect_[peer].empty())
+        result = make_endpoint(peer, to_connect_[peer]);
     }
     const std::lock_guard lock(mutex_);
     connect_done_ = true;
@@ -138,7 +137,7 @@ void UcxLoop::submit(Operation& operation) {
                                &param);
   } else {
     param.cb.recv = on_receive;
-    request = ucp_tag_recv_nbx(worker_.get(), operation.data, operation.size_bytes, operation.tag,
+    request = ucp_tag_recv_nbx(worker(), operation.data, operation.size_bytes, operation.tag,
                                ~uint64_t{0}, &param);
   }
   if (UCS_PTR_IS_ERR(request)) {
@@ -210,7 +209,7 @@ void UcxLoop::handle_failed_peers() {
     for (Operation& operation : operations_) {
       if (operation.kind == OperationKind::kReceive && operation.peer == peer &&
           operation.request != nullptr) {
-        ucp_request_cancel(worker_.get(), operation.request);
+        ucp_request_cancel(worker(), operation.request);
       }
     }
   }
@@ -224,10 +223,13 @@ void UcxLoop::finish_aborted() {
   ended_ = true;
   for (Operation& operation : operations_) {
     if (operation.request != nullptr && operation.kind == OperationKind::kReceive) {
-      ucp_request_cancel(worker_.get(), operation.request);
+      ucp_request_cancel(worker(), operation.request);
     }
   }
   close_endpoints();
+  // Closed endpoints do not close their connections: only without the worker do peers learn at once
+  // that this rank has left. And nothing can touch the operations' memory any more.
+  port_->worker.reset();
   const std::lock_guard lock(mutex_);
   for (Operation& operation : operations_) {
     if (operation.state != Operation::State::kPosted) continue;
@@ -255,7 +257,7 @@ void UcxLoop::close_endpoints() {
   for (void* request : closing) {
     while (ucp_request_check_status(request) == UCS_INPROGRESS &&
            std::chrono::steady_clock::now() < end) {
-      ucp_worker_progress(worker_.get());
+      ucp_worker_progress(worker());
     }
     ucp_request_free(request);
   }
@@ -272,7 +274,7 @@ base::Status UcxLoop::make_endpoint(uint32_t peer, const std::vector<std::byte>&
     params.err_handler.arg = this;
   }
   const std::string what = "connecting to rank " + std::to_string(peer);
-  return ucx_status(ucp_ep_create(worker_.get(), &params, &endpoints_[peer].handle), what);
+  return ucx_status(ucp_ep_create(worker(), &params, &endpoints_[peer].handle), what);
 }
 
 base::Status UcxLoop::make_endpoints(std::span<const std::vector<std::byte>> addresses,
@@ -286,6 +288,7 @@ base::Status UcxLoop::make_endpoints(std::span<const std::vector<std::byte>> add
   if (!changed_.wait_for(lock, timeout, [this] { return connect_done_; })) {
     return base::deadline_exceeded("connecting to the other ranks");
   }
+  RETURN_IF_ERROR(aborted_);  // also when there was nobody to connect to
   return connect_result_;
 }
 

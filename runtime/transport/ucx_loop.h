@@ -1,6 +1,6 @@
 #pragma once
-// The part of UcxFabric that lives on the comm thread: owns context, worker, endpoints and the Asio
-// loop. Internal to runtime/transport.
+// The part of UcxFabric that lives on the comm thread: owns the port, endpoints and the Asio loop.
+// Internal to runtime/transport.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -36,8 +36,8 @@ class UcxLoop {
   explicit UcxLoop(const UcxOptions& options);
   ~UcxLoop();
 
-  base::Status start();
-  std::vector<std::byte> address() const { return address_; }
+  base::Status start(std::unique_ptr<UcxPort> port);
+  std::vector<std::byte> address() const { return port_->address; }
   base::Status make_endpoints(std::span<const std::vector<std::byte>> addresses,
                               collective::Timeout timeout);
 
@@ -55,7 +55,7 @@ class UcxLoop {
     ucs_status_t why = UCS_OK;
   };
 
-  base::Status make_worker();
+  ucp_worker_h worker() const { return port_->worker.get(); }
   void run();   // body of the comm thread
   void pump();  // do all that can be done, then sleep on the event fds
   void take_commands();
@@ -75,9 +75,7 @@ class UcxLoop {
   static void on_error(void* user, ucp_ep_h endpoint, ucs_status_t status);
 
   const UcxOptions options_;
-  UcxContext context_;
-  UcxWorker worker_;
-  std::vector<std::byte> address_;
+  std::unique_ptr<UcxPort> port_;
   std::vector<Endpoint> endpoints_;                 // comm
   std::vector<std::vector<std::byte>> to_connect_;  // handed to comm by make_endpoints
   bool ended_ = false;                              // comm: aborted or stopped; UCX rests for ever

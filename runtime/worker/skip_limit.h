@@ -15,6 +15,9 @@ inline constexpr uint32_t kSkippedInARowMax = 10;
 
 class SkipLimit {
  public:
+  // After so many that were skipped just before.
+  explicit SkipLimit(uint32_t in_a_row = 0) : in_a_row_(in_a_row) {}
+
   // kDataLoss at the last step that is allowed.
   base::Status note(base::Step step, engine::Applied applied) {
     in_a_row_ = applied == engine::Applied::kYes ? 0 : in_a_row_ + 1;
@@ -25,7 +28,7 @@ class SkipLimit {
   }
 
  private:
-  uint32_t in_a_row_ = 0;
+  uint32_t in_a_row_;
 };
 
 }  // namespace perdure::runtime::worker

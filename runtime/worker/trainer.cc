@@ -2,19 +2,19 @@
 
 #include "base/posix_process.h"
 #include "runtime/engine/batch_source.h"
-#include "runtime/job/job_data.h"
 #include "runtime/job/lr_schedule.h"
 #include "runtime/worker/skip_limit.h"
 
 namespace perdure::runtime::worker {
 namespace {
 
-// Steps until everything that is made once has been made: the first step calibrates and builds
-// kernels, the second is the first of its kind.
+// Steps of an epoch until everything that is made once has been made: the first builds kernels (and
+// that of the job calibrates), the second is the first of its kind.
 constexpr uint64_t kWarmupSteps = 2;
 
-// Code, libraries and their start-up memory; measured with an empty job.
-constexpr int64_t kRuntimeBaselineBytes = int64_t{32} << 20;
+// Code, libraries and their start-up memory, measured with an empty job (32 MiB), and the ring of
+// reports (8 MiB).
+constexpr int64_t kRuntimeBaselineBytes = int64_t{40} << 20;
 
 enum class Part : uint8_t { kTraining, kEvaluation };
 
@@ -59,83 +59,126 @@ engine::EngineOptions engine_options(const TrainerOptions& o) {
                         .weight_decay = static_cast<float>(optimizer.weight_decay),
                         .clip_norm = optimizer.clip_norm},
           .seed = o.job.run.seed,
-          .timeout = std::chrono::seconds(o.job.run.step_timeout_s)};
+          .epoch = o.epoch,
+          .timeout = std::chrono::seconds(o.job.run.step_timeout_s),
+          .leave = o.leave};
 }
 
 class TrainerImpl : public Trainer {
  public:
-  TrainerImpl(TrainerOptions options, data::DataSource source,
-              std::unique_ptr<engine::StepEngine> engine, base::Clock& clock)
+  TrainerImpl(TrainerOptions options, const TrainerParts& parts,
+              std::unique_ptr<engine::StepEngine> engine)
       : o_(std::move(options)),
-        source_(std::move(source)),
         engine_(std::move(engine)),
-        clock_(clock),
-        training_(source_, Part::kTraining),
-        evaluation_(source_, Part::kEvaluation) {}
+        clock_(parts.clock),
+        schedule_(job::make_lr_schedule(o_.job)),
+        training_(parts.data, Part::kTraining),
+        evaluation_(parts.data, Part::kEvaluation),
+        skip_limit_(engine_->skipped_in_a_row()) {}
 
-  base::Status run(TrainListener& listener) override {
-    const job::LrSchedule schedule = job::make_lr_schedule(o_.job);
+  base::Result<TrainEnd> run(TrainListener& listener) override {
     const base::Nanos begin = clock_.now();
-    for (uint64_t index = engine_->step().value(); index < o_.job.run.steps; ++index) {
-      RETURN_IF_ERROR(run_step(job::learning_rate(schedule, index), listener));
-      if (is_evaluation_due(index + 1)) RETURN_IF_ERROR(run_evaluation(listener));
+    uint64_t faults_at_warmup = 0;
+    uint64_t steps_here = 0;
+    if (is_evaluation_due(steps())) RETURN_IF_ERROR(run_evaluation(listener));
+    while (steps() < o_.job.run.steps) {
+      ASSIGN_OR_RETURN(const engine::StepResult result, run_step(listener));
+      if (++steps_here == kWarmupSteps) faults_at_warmup = base::process_usage().page_faults;
+      if (result.hold) return TrainEnd::kHeld;
+      if (is_evaluation_due(steps())) RETURN_IF_ERROR(run_evaluation(listener));
     }
     finished_.compute_seconds = base::to_seconds(clock_.now() - begin);
-    if (engine_->step().value() > kWarmupSteps) {
-      finished_.faults_after_warmup = base::process_usage().page_faults - faults_at_warmup_;
+    if (steps_here > kWarmupSteps) {
+      finished_.faults_after_warmup = base::process_usage().page_faults - faults_at_warmup;
     }
     ASSIGN_OR_RETURN(const engine::JobDigests digests, engine_->digests());
     finished_.step = engine_->step();
     finished_.state_digest = digests.state;
     finished_.params_digest = digests.params;
     finished_.peak_bytes = base::process_usage().resident_peak_bytes;
+    return TrainEnd::kFinished;
+  }
+
+  base::Status apply_vote(const recovery::VoteValue& vote, TrainListener& listener) override {
+    if (vote.id.epoch != o_.epoch || vote.step != engine_->step().next()) {
+      return base::failed_precondition(
+          "a vote of epoch " + std::to_string(vote.id.epoch.value()) + " for step " +
+          std::to_string(vote.step.value()) + ", here epoch " + std::to_string(o_.epoch.value()) +
+          " tried step " + std::to_string(engine_->step().value() + 1));
+    }
+    const float rate = job::learning_rate(schedule_, steps());
+    ASSIGN_OR_RETURN(const engine::StepResult result,
+                     engine_->apply_vote(vote.id.attempt, vote.words, rate));
+    report(result, rate, 0.0, listener);
     return base::Status::ok();
   }
 
-  rpc::Finished finished() const override { return finished_; }
-
- private:
-  bool is_evaluation_due(uint64_t steps_done) const {
-    const uint64_t every = o_.job.run.eval_every;
-    return every > 0 && (steps_done % every == 0 || steps_done == o_.job.run.steps);
+  recovery::VoteId pending() const override {
+    const uint32_t attempt = engine_->pending_attempt();
+    return attempt == 0 ? recovery::VoteId{} : recovery::VoteId{o_.epoch, attempt};
   }
 
-  base::Status run_step(float learning_rate, TrainListener& listener) {
+  void request_hold() override { engine_->request_hold(); }
+  const protocol::Finished& finished() const override { return finished_; }
+
+ private:
+  uint64_t steps() const { return engine_->step().value(); }
+  bool is_evaluation_due(uint64_t steps_done) const {
+    const uint64_t every = o_.job.run.eval_every;
+    return every > 0 && steps_done > 0 &&
+           (steps_done % every == 0 || steps_done == o_.job.run.steps);
+  }
+
+  base::Result<engine::StepResult> run_step(TrainListener& listener) {
     const base::Nanos begin = clock_.now();
-    ASSIGN_OR_RETURN(const engine::StepResult result, engine_->run_step(training_, learning_rate));
-    if (result.step.value() == kWarmupSteps) faults_at_warmup_ = base::process_usage().page_faults;
-    if (o_.rank == base::Rank(0)) {
-      listener.on_step(
-          {.step = result.step,
-           .loss = result.loss,
-           .grad_norm = result.grad_norm,
-           .learning_rate = static_cast<double>(learning_rate),
-           .attempts = result.attempts,
-           .applied = static_cast<uint8_t>(result.applied == engine::Applied::kYes ? 1 : 0),
-           .digest_before = result.digest_before,
-           .step_ms = base::to_ms(clock_.now() - begin)});
-    }
-    return skip_limit_.note(result.step, result.applied);
+    const float rate = job::learning_rate(schedule_, steps());
+    ASSIGN_OR_RETURN(const engine::StepResult result, engine_->run_step(training_, rate));
+    report(result, rate, base::to_ms(clock_.now() - begin), listener);
+    RETURN_IF_ERROR(skip_limit_.note(result.step, result.applied));
+    return result;
+  }
+
+  void report(const engine::StepResult& result, float rate, double step_ms,
+              TrainListener& listener) const {
+    listener.on_step(
+        {.step = result.step,
+         .loss = result.loss,
+         .grad_norm = result.grad_norm,
+         .learning_rate = static_cast<double>(rate),
+         .attempts = result.attempts,
+         .applied = static_cast<uint8_t>(result.applied == engine::Applied::kYes ? 1 : 0),
+         .digest_before = result.digest_before,
+         .step_ms = step_ms,
+         .epoch = o_.epoch,
+         .first_sample = result.first_sample,
+         .sample_count = result.sample_count,
+         .sample_sum = result.sample_sum});
   }
 
   base::Status run_evaluation(TrainListener& listener) {
     ASSIGN_OR_RETURN(const double loss, engine_->evaluate(evaluation_, o_.job.run.eval_batches));
-    if (o_.rank == base::Rank(0)) listener.on_evaluation({.step = engine_->step(), .loss = loss});
+    listener.on_evaluation({.step = engine_->step(), .loss = loss});
     return base::Status::ok();
   }
 
   const TrainerOptions o_;
-  const data::DataSource source_;
   const std::unique_ptr<engine::StepEngine> engine_;
   base::Clock& clock_;
+  const job::LrSchedule schedule_;
   DataBatches training_;
   DataBatches evaluation_;
-  rpc::Finished finished_;
-  uint64_t faults_at_warmup_ = 0;
+  protocol::Finished finished_;
   SkipLimit skip_limit_;
 };
 
 }  // namespace
+
+engine::StoreOptions store_options(const job::JobConfig& job, const job::JobPlan& plan) {
+  return {.model = plan.model,
+          .compute = plan.batch.compute,
+          .numerics = numerics_of(job.numerics),
+          .seed = job.run.seed};
+}
 
 parallel::WorkerMemory planned_memory(const TrainerOptions& o, const kernels::Device& device) {
   const engine::EngineOptions options = engine_options(o);
@@ -153,14 +196,11 @@ parallel::WorkerMemory planned_memory(const TrainerOptions& o, const kernels::De
 }
 
 base::Result<std::unique_ptr<Trainer>> Trainer::create(TrainerOptions options,
-                                                       kernels::Device& device,
-                                                       collective::Fabric& fabric,
-                                                       base::Clock& clock) {
-  ASSIGN_OR_RETURN(data::DataSource source, job::open_job_data(options.job));
+                                                       const TrainerParts& parts) {
   ASSIGN_OR_RETURN(auto engine,
-                   engine::StepEngine::create(engine_options(options), device, fabric));
-  return std::unique_ptr<Trainer>(std::make_unique<TrainerImpl>(
-      std::move(options), std::move(source), std::move(engine), clock));
+                   engine::StepEngine::create(engine_options(options), parts.memory, parts.fabric));
+  return std::unique_ptr<Trainer>(
+      std::make_unique<TrainerImpl>(std::move(options), parts, std::move(engine)));
 }
 
 }  // namespace perdure::runtime::worker

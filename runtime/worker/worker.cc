@@ -1,188 +1,338 @@
 #include "runtime/worker/worker.h"
 
 #include "base/log.h"
+#include "base/sleep.h"
+#include "recovery/epoch_plan.h"
+#include "runtime/protocol/node_messages.h"
 
 namespace perdure::runtime::worker {
 namespace {
 
+using protocol::MessageType;
+
 constexpr base::Nanos kConnectTimeout = std::chrono::seconds(10);
 constexpr base::Nanos kMessageTimeout = std::chrono::seconds(10);
-constexpr base::Nanos kStartTimeout =
-    std::chrono::seconds(120);  // the slowest worker's preparation
-constexpr collective::Timeout kMeshTimeout{30000};
-constexpr size_t kOutgoingMax = 4096;
+constexpr int kAgentLeases = 4;
+constexpr size_t kOrdersMax = 1024;
+constexpr size_t kOutgoingMax = 1 << 16;
+
+MessageType type_of(const rpc::Frame& frame) { return static_cast<MessageType>(frame.type); }
 
 }  // namespace
 
-// Called on the engine thread; hands the reports to the component.
-class Worker::Reporter : public TrainListener {
- public:
-  explicit Reporter(Worker& worker) : worker_(worker) {}
-  void on_step(const rpc::StepReport& report) override {
-    post(rpc::StepReport::kType, report.encode());
-  }
-  void on_evaluation(const rpc::EvaluationReport& report) override {
-    post(rpc::EvaluationReport::kType, report.encode());
-  }
-
- private:
-  void post(rpc::MessageType type, rpc::Payload payload) {
-    // Not `this`: the last reports run after the engine thread, and with it the reporter, has
-    // ended.
-    base::post(worker_.services_.executor,
-               [worker = &worker_, type, payload = std::move(payload)]() mutable {
-                 const base::Status queued = worker->outgoing_.try_push({type, std::move(payload)});
-                 if (!queued.is_ok())
-                   LOG_WARNING("worker", "report dropped", KV("why", queued.to_string()));
-               });
-  }
-  Worker& worker_;
-};
-
 Worker::Worker(const WorkerOptions& options, const WorkerServices& services)
-    : options_(options), services_(services), outgoing_(kOutgoingMax, services.clock) {}
-
-// Not a coroutine, and never given a temporary: g++ 12 destroys an aggregate made inside a co_await
-// expression twice.
-template <typename Message>
-base::Task<base::Status> Worker::send(const Message& message) {
-  return channel_->send(static_cast<uint16_t>(Message::kType), message.encode(),
-                        services_.clock.now() + kMessageTimeout);
+    : options_(options),
+      services_(services),
+      nonces_(options.nonce_seed),
+      orders_(kOrdersMax, services.clock),
+      outgoing_(kOutgoingMax, services.clock) {
+  services.engine.listen(*this);
 }
 
-base::Task<base::Result<rpc::Frame>> Worker::expect(rpc::MessageType type, base::Nanos deadline) {
-  CO_ASSIGN_OR_RETURN(rpc::Frame frame, co_await channel_->receive(deadline));
-  if (frame.type != static_cast<uint16_t>(type)) {
-    co_return base::data_loss("message of type " + std::to_string(frame.type) + " where " +
-                              std::to_string(static_cast<int>(type)) + " was expected");
-  }
-  co_return frame;
+template <typename Message>
+void Worker::tell(const Message& message) {
+  const base::Status queued = outgoing_.try_push(protocol::to_frame(message, stamp()));
+  if (!queued.is_ok() && queued.code() != base::StatusCode::kCancelled)
+    LOG_WARNING("worker", "message dropped", KV("why", queued.to_string()));
+}
+
+void Worker::tell_stopped(const base::Status& why) {
+  const protocol::Stopped stopped{
+      .step = committed_, .code = static_cast<uint32_t>(why.code()), .text = why.message()};
+  tell(stopped);
+}
+
+void Worker::leave(base::Status why) {
+  if (!end_.has_value()) end_ = std::move(why);
+  left_.notify_all();
 }
 
 base::Task<base::Status> Worker::run() {
   base::Status status = co_await join();
   if (status.is_ok()) {
-    status = co_await prepare();
-    if (status.is_ok()) status = co_await train();
-    if (!status.is_ok()) {
-      // Best effort: without it the coordinator still sees the process end.
-      const rpc::Failed failed{.code = static_cast<uint32_t>(status.code()),
-                               .text = status.message()};
-      const base::Status told = co_await send(failed);
-      if (!told.is_ok()) LOG_WARNING("worker", "failure not reported", KV("why", told.to_string()));
-    }
+    CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, receive_loop()));
+    CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, order_loop()));
+    CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, send_loop()));
+    CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, beat_loop()));
+    while (!end_.has_value()) co_await left_.wait();
+    status = *end_;
   }
+  services_.engine.abort(base::cancelled("the worker leaves"));
+  orders_.close();
   outgoing_.close();
   if (channel_ != nullptr) channel_->close();
   co_await gate_.close();
-  if (fabric_ != nullptr) fabric_->close();
+  co_await services_.engine.close();
   co_return status;
 }
 
 base::Task<base::Status> Worker::join() {
-  CO_ASSIGN_OR_RETURN(auto channel,
-                      co_await services_.network.connect(options_.coordinator,
-                                                         services_.clock.now() + kConnectTimeout));
+  CO_ASSIGN_OR_RETURN(auto channel, co_await services_.network.connect(
+                                        options_.agent, services_.clock.now() + kConnectTimeout));
   channel_ = std::make_unique<rpc::MessageChannel>(std::move(channel));
-  const rpc::Hello hello{
-      .job_token = options_.job_token, .worker = options_.worker, .pid = options_.pid};
-  CO_RETURN_IF_ERROR(co_await send(hello));
-  CO_ASSIGN_OR_RETURN(
-      const rpc::Frame frame,
-      co_await expect(rpc::MessageType::kAssignment, services_.clock.now() + kMessageTimeout));
-  CO_ASSIGN_OR_RETURN(assignment_, rpc::Assignment::decode(frame.payload));
+  const rpc::PeerIdentity self{.role = rpc::PeerRole::kWorker,
+                               .number = options_.worker.value(),
+                               .incarnation = options_.incarnation};
+  CO_RETURN_IF_ERROR(
+      co_await rpc::offer_handshake(*channel_, options_.secret, self, nonces_, services_.clock));
+  const protocol::WorkerUp up{.info = {.worker = options_.worker,
+                                       .incarnation = options_.incarnation,
+                                       .pid = options_.pid}};
+  CO_RETURN_IF_ERROR(co_await channel_->send(protocol::to_frame(up, stamp()),
+                                             services_.clock.now() + kMessageTimeout));
+  CO_ASSIGN_OR_RETURN(const rpc::Frame frame,
+                      co_await channel_->receive(services_.clock.now() + kMessageTimeout));
+  CO_ASSIGN_OR_RETURN(const protocol::WorkerJob job,
+                      protocol::from_frame<protocol::WorkerJob>(frame));
+  // An agent that dies takes its workers with it; this is for one that is stopped.
+  const membership::LeaseKeeperOptions lease{.lease = kAgentLeases *
+                                                      std::chrono::milliseconds(job.lease_ms)};
+  lease_.emplace(lease, services_.clock.now());
+  beat_every_ = std::chrono::milliseconds(job.beat_ms);
+  CO_ASSIGN_OR_RETURN(device_, co_await services_.engine.open(job.job));
   co_return base::Status::ok();
 }
 
-// Everything that can fail alone is done before Ready, so that a job starts whole or not at all.
-base::Task<base::Status> Worker::prepare() {
-  TrainerOptions options{.rank = assignment_.rank};
-  CO_RETURN_IF_ERROR(job::load_job(assignment_.job_toml, assignment_.job_source,
-                                   assignment_.overrides, &options.job));
-  if (options.job.layout.ranks() != assignment_.ranks) {
-    co_return base::invalid_argument("assignment for " + std::to_string(assignment_.ranks) +
-                                     " ranks, the job has " +
-                                     std::to_string(options.job.layout.ranks()));
+base::Task<void> Worker::receive_loop() {
+  while (true) {
+    base::Result<rpc::Frame> frame = co_await channel_->receive(base::kNoDeadline);
+    if (!frame.is_ok()) {
+      leave(frame.status().annotate("the agent is lost"));
+      co_return;
+    }
+    take(std::move(frame).value());
   }
-  CO_ASSIGN_OR_RETURN(options.plan, job::make_job_plan(options.job));
-  CO_ASSIGN_OR_RETURN(device_, services_.make_device(options.job.run.device,
-                                                     {.threads = options.job.layout.threads}));
-  CO_ASSIGN_OR_RETURN(fabric_, services_.make_fabric({.rank = assignment_.rank,
-                                                      .ranks = assignment_.ranks,
-                                                      .epoch = assignment_.epoch,
-                                                      .transport = options.job.run.transport}));
-  const uint64_t planned_bytes = planned_memory(options, *device_).total();
-  CO_ASSIGN_OR_RETURN(trainer_,
-                      Trainer::create(std::move(options), *device_, *fabric_, services_.clock));
-  LOG_INFO("worker", "ready", KV("rank", assignment_.rank), KV("device", device_->description()));
-  const rpc::Ready ready{.address = fabric_->address(),
-                         .device = device_->description(),
-                         .planned_bytes = planned_bytes};
-  CO_RETURN_IF_ERROR(co_await send(ready));
-  CO_ASSIGN_OR_RETURN(
-      const rpc::Frame frame,
-      co_await expect(rpc::MessageType::kStart, services_.clock.now() + kStartTimeout));
-  CO_ASSIGN_OR_RETURN(const rpc::Start start, rpc::Start::decode(frame.payload));
-  if (start.addresses.size() != assignment_.ranks)
-    co_return base::data_loss("start lacks addresses");
-  co_return fabric_->connect(start.addresses, kMeshTimeout);
 }
 
-void Worker::engine_thread() {
-  Reporter reporter(*this);
-  base::Status status = trainer_->run(reporter);
-  base::post(services_.executor,
-             [this, status = std::move(status)]() mutable { engine_done(std::move(status)); });
+void Worker::take(rpc::Frame frame) {
+  switch (type_of(frame)) {
+    case MessageType::kBeatAck: {
+      const auto ack = protocol::from_frame<protocol::BeatAck>(frame);
+      // The sequence is the time at which the beat was sent.
+      if (ack.is_ok()) lease_->acked(base::Nanos(static_cast<int64_t>(ack->sequence)));
+      return;
+    }
+    case MessageType::kDismiss: {
+      const auto dismiss = protocol::from_frame<protocol::Dismiss>(frame);
+      const bool done = dismiss.is_ok() && dismiss->code == 0;
+      leave(done ? base::Status::ok() : base::aborted("dismissed"));
+      return;
+    }
+    default:
+      break;
+  }
+  if (frame.stamp.epoch < epoch_) {
+    LOG_INFO("worker", "stale order refused", KV("type", frame.type),
+             KV("epoch", frame.stamp.epoch), KV("newest", epoch_));
+    return;
+  }
+  if (type_of(frame) == MessageType::kFence) {
+    epoch_ = frame.stamp.epoch;
+    rank_.reset();
+    finished_.reset();
+    services_.engine.abort(base::aborted("epoch " + std::to_string(epoch_.value()) + " begins"));
+  } else if (frame.stamp.epoch != epoch_) {
+    LOG_WARNING("worker", "order of an epoch without a fence", KV("type", frame.type));
+    return;
+  }
+  const base::Status queued = orders_.try_push(std::move(frame));
+  if (!queued.is_ok()) leave(queued.annotate("too many orders"));
 }
 
-void Worker::engine_done(base::Status status) {
-  engine_running_ = false;
-  engine_status_ = std::move(status);
-  if (!engine_status_.is_ok())
-    fabric_->abort(engine_status_);  // the peers must not wait for this rank
-  outgoing_.close();
-  engine_changed_.notify_all();
+base::Task<void> Worker::order_loop() {
+  while (true) {
+    base::Result<rpc::Frame> order = co_await orders_.pop(base::kNoDeadline);
+    if (!order.is_ok()) co_return;
+    if (order->stamp.epoch == epoch_) co_await carry_out(std::move(order).value());
+  }
+}
+
+base::Task<void> Worker::carry_out(rpc::Frame order) {
+  switch (type_of(order)) {
+    case MessageType::kFence:
+      co_await fence(order);
+      break;
+    case MessageType::kAskVote:
+      give_vote();
+      break;
+    case MessageType::kApplyVote:
+      co_await apply_vote(order);
+      break;
+    case MessageType::kPrepare:
+      co_await prepare(order);
+      break;
+    case MessageType::kLoad:
+      co_await load(order);
+      break;
+    case MessageType::kGo:
+      go(order);
+      break;
+    case MessageType::kHold:
+      services_.engine.hold();
+      break;
+    case MessageType::kAskReports: {
+      const auto ask = protocol::from_frame<protocol::AskReports>(order);
+      if (ask.is_ok()) tell_steps_after(ask->reported);
+      if (finished_.has_value()) tell(*finished_);
+      break;
+    }
+    default:
+      LOG_WARNING("worker", "unknown order", KV("type", order.type));
+  }
+}
+
+base::Task<void> Worker::fence(const rpc::Frame& order) {
+  const base::Epoch epoch = epoch_;
+  const auto message = protocol::from_frame<protocol::Fence>(order);
+  if (message.is_ok()) reported_ = message->reported;
+  protocol::StateTold told;
+  told.state = co_await services_.engine.fence(epoch);
+  if (epoch == epoch_) tell_state(std::move(told));
+}
+
+void Worker::tell_state(protocol::StateTold told) {
+  committed_ = told.state.committed.step;
+  if (!left_at_.has_value()) left_at_ = services_.clock.now();
+  told.left_ns = static_cast<uint64_t>(left_at_->count());
+  told.reports = services_.engine.reports(reported_);
+  if (told.reports.size() > protocol::kReportsTold)
+    told.reports.erase(told.reports.begin(), told.reports.end() - protocol::kReportsTold);
+  tell(told);
+}
+
+void Worker::give_vote() {
+  const base::Result<recovery::VoteValue> vote = services_.engine.vote();
+  if (!vote.is_ok()) {
+    tell_stopped(vote.status());
+    return;
+  }
+  const protocol::VoteTold told{.vote = *vote};
+  tell(told);
+}
+
+base::Task<void> Worker::apply_vote(const rpc::Frame& order) {
+  const base::Epoch epoch = epoch_;
+  const auto apply = protocol::from_frame<protocol::ApplyVote>(order);
+  base::Status status = apply.status();
+  if (status.is_ok()) status = co_await services_.engine.apply_vote(apply->vote);
+  if (!status.is_ok()) LOG_WARNING("worker", "vote not applied", KV("why", status.to_string()));
+  if (epoch != epoch_) co_return;
+  protocol::StateTold told;
+  told.state = services_.engine.state();
+  if (!status.is_ok()) told.state.pending = {};  // it cannot be had: this is the answer
+  tell_state(std::move(told));
+}
+
+base::Task<void> Worker::prepare(const rpc::Frame& order) {
+  const base::Epoch epoch = epoch_;
+  auto message = protocol::from_frame<protocol::Prepare>(order);
+  if (!message.is_ok()) {
+    tell_stopped(message.status());
+    co_return;
+  }
+  std::optional<base::Rank> rank;
+  for (const protocol::RankedWorker& entry : message->ranks) {
+    if (entry.worker == options_.worker && entry.incarnation == options_.incarnation)
+      rank = entry.rank;
+  }
+  if (!rank.has_value() || message->plan.epoch != epoch) {
+    tell_stopped(base::aborted("the plan is not for this worker"));
+    co_return;
+  }
+  auto prepared = co_await services_.engine.prepare(std::move(message->plan), *rank);
+  if (epoch != epoch_) co_return;
+  if (!prepared.is_ok()) {
+    tell_stopped(prepared.status());
+    co_return;
+  }
+  rank_ = rank;
+  prepared->device = device_;
+  tell(*prepared);
+}
+
+base::Task<void> Worker::load(const rpc::Frame& order) {
+  const base::Epoch epoch = epoch_;
+  auto message = protocol::from_frame<protocol::Load>(order);
+  if (!message.is_ok() || !rank_.has_value()) {
+    tell_stopped(message.is_ok() ? base::aborted("load before prepare") : message.status());
+    co_return;
+  }
+  const auto loaded = co_await services_.engine.load(std::move(message->addresses));
+  if (epoch != epoch_) co_return;
+  if (!loaded.is_ok()) {
+    tell_stopped(loaded.status());
+    co_return;
+  }
+  committed_ = loaded->committed.step;
+  tell(*loaded);
+}
+
+void Worker::go(const rpc::Frame& order) {
+  const auto message = protocol::from_frame<protocol::Go>(order);
+  if (message.is_ok() && rank_ == base::Rank(0)) tell_steps_after(message->reported);
+  left_at_.reset();
+  const base::Status started = message.is_ok() ? services_.engine.go() : message.status();
+  if (!started.is_ok()) tell_stopped(started);
+}
+
+void Worker::tell_steps_after(base::Step reported) {
+  for (const protocol::StepReport& report : services_.engine.reports(reported)) tell(report);
+}
+
+void Worker::on_step(const protocol::StepReport& report) {
+  committed_ = report.step;
+  lease_->committed(report.step, services_.clock.now());
+  if (rank_ == base::Rank(0)) tell(report);
+}
+
+void Worker::on_evaluation(const protocol::EvaluationReport& report) {
+  if (rank_ == base::Rank(0)) tell(report);
+}
+
+void Worker::on_stopped(base::Status why, base::Step committed) {
+  committed_ = committed;
+  left_at_ = services_.clock.now();
+  tell_stopped(why);
+}
+
+void Worker::on_finished(const protocol::Finished& finished) {
+  finished_ = finished;
+  tell(finished);
 }
 
 base::Task<void> Worker::send_loop() {
   while (true) {
-    base::Result<Outgoing> next = co_await outgoing_.pop(base::kNoDeadline);
+    base::Result<rpc::Frame> next = co_await outgoing_.pop(base::kNoDeadline);
     if (!next.is_ok()) co_return;
     const base::Status sent =
-        co_await channel_->send(static_cast<uint16_t>(next->type), std::move(next->payload),
-                                services_.clock.now() + kMessageTimeout);
+        co_await channel_->send(std::move(next).value(), services_.clock.now() + kMessageTimeout);
     if (!sent.is_ok()) {
-      fabric_->abort(sent.annotate("coordinator lost"));
+      leave(sent.annotate("the agent is lost"));
       co_return;
     }
   }
 }
 
-base::Task<void> Worker::watch_coordinator() {
-  base::Result<rpc::Frame> frame = co_await channel_->receive(base::kNoDeadline);
-  if (frame.is_ok() && frame->type == static_cast<uint16_t>(rpc::MessageType::kGoodbye)) {
-    dismissed_ = true;
-  } else if (engine_running_) {
-    const base::Status why = frame.is_ok() ? base::data_loss("unexpected message") : frame.status();
-    fabric_->abort(why.annotate("coordinator lost"));
+// The agent kills a worker that is silent; a worker whose agent is silent leaves its epoch.
+base::Task<void> Worker::beat_loop() {
+  bool fenced = false;
+  while (!end_.has_value()) {
+    const base::Nanos now = services_.clock.now();
+    const protocol::Beat beat{.sequence = static_cast<uint64_t>(now.count()), .step = committed_};
+    tell(beat);
+    const membership::LeaseVerdict verdict = lease_->verdict(now);
+    if (verdict == membership::LeaseVerdict::kEnd) {
+      leave(base::unavailable("orphaned: " + lease_->explain(now)));
+    } else if (verdict == membership::LeaseVerdict::kFence && !fenced) {
+      LOG_WARNING("worker", "leaves its epoch", KV("why", lease_->explain(now)));
+      const base::Status why = base::aborted("the agent is silent");
+      services_.engine.abort(why);
+      tell_stopped(why);
+    }
+    fenced = verdict != membership::LeaseVerdict::kHold;
+    const base::Status woken = co_await left_.wait(services_.clock, now + beat_every_);
+    if (woken.is_ok()) continue;
   }
-  left_ = true;
-  engine_changed_.notify_all();
-}
-
-base::Task<base::Status> Worker::train() {
-  engine_running_ = true;
-  CO_RETURN_IF_ERROR(base::spawn(services_.executor, gate_, watch_coordinator()));
-  thread_ = std::make_unique<base::NamedThread>("engine", [this] { engine_thread(); });
-  co_await send_loop();
-  while (engine_running_) co_await engine_changed_.wait();
-  thread_->join();
-  CO_RETURN_IF_ERROR(engine_status_);
-  const rpc::Finished finished = trainer_->finished();
-  CO_RETURN_IF_ERROR(co_await send(finished));
-  while (!left_) co_await engine_changed_.wait();
-  co_return dismissed_ ? base::Status::ok()
-                       : base::unavailable("the coordinator left without a goodbye");
 }
 
 }  // namespace perdure::runtime::worker

@@ -1,38 +1,38 @@
 #pragma once
-// Worker: one process, one rank, one device. Joins the job at its coordinator, builds its part of
-// the model, trains, reports, leaves when told.
+// Worker: the control side of one worker process. It takes orders from the coordinator (through its
+// agent), has its engine carry them out, and tells what came of it.
 //
-//   component thread (control)            engine thread
-//   Hello … Assignment … Ready … Start
-//            ── starts ─────────────────► Trainer::run
-//   reports ◄── posted ──────────────────
-//   Finished … Goodbye
+//   receive loop ──► orders ──► order loop ──► EngineDriver (its own thread)
+//        │ Fence: aborts what the engine does, at once        │
+//   send loop ◄──── outgoing ◄────────────── answers, reports ┘
 //
-// When the coordinator is lost or the control channel breaks, the fabric is aborted, so the engine
-// thread leaves its step in bounded time.
+// Orders are done one after another. A Fence makes all orders of older epochs void: those that wait
+// are dropped, and the one that runs is aborted and its answer not sent.
+//
+// Threads: the component's.
 
-#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/gate.h"
 #include "base/network.h"
-#include "base/posix_process.h"
-#include "kernels/device.h"
-#include "runtime/collective/fabric.h"
-#include "runtime/rpc/job_messages.h"
-#include "runtime/rpc/message_channel.h"
-#include "runtime/worker/trainer.h"
+#include "base/random.h"
+#include "runtime/membership/lease_keeper.h"
+#include "runtime/rpc/handshake.h"
+#include "runtime/worker/engine_driver.h"
 
 namespace perdure::runtime::worker {
 
-struct FabricRequest {
-  base::Rank rank;
-  uint32_t ranks = 1;
-  base::Epoch epoch;
-  job::Transport transport;
+struct WorkerOptions {
+  base::Address agent;
+  base::WorkerId worker;
+  base::Incarnation incarnation;
+  std::string secret;  // of the job
+  uint64_t pid = 0;
+  uint64_t nonce_seed = 0;
 };
 
 // The real implementations, picked by the main. All outlive the worker.
@@ -40,61 +40,63 @@ struct WorkerServices {
   base::Network& network;
   base::Clock& clock;
   base::Executor executor;
-  std::function<base::Result<std::unique_ptr<kernels::Device>>(std::string_view,
-                                                               const kernels::DeviceOptions&)>
-      make_device;
-  std::function<base::Result<std::unique_ptr<collective::MeshFabric>>(const FabricRequest&)>
-      make_fabric;
+  EngineDriver& engine;
 };
 
-struct WorkerOptions {
-  base::Address coordinator;
-  base::WorkerId worker;
-  std::string job_token;
-  uint64_t pid = 0;
-};
-
-class Worker {
+class Worker : private EngineListener {
  public:
   Worker(const WorkerOptions& options, const WorkerServices& services);
 
-  // The whole life. Ok after Goodbye; else why it ended, which the coordinator was told if it could
-  // be reached.
+  // The whole life. Ok when it was dismissed, else why it ended.
   base::Task<base::Status> run();
 
  private:
-  struct Outgoing {
-    rpc::MessageType type;
-    rpc::Payload payload;
-  };
-  class Reporter;
-
   base::Task<base::Status> join();
-  base::Task<base::Status> prepare();
-  base::Task<base::Status> train();
+  base::Task<void> receive_loop();
+  base::Task<void> order_loop();
   base::Task<void> send_loop();
-  base::Task<void> watch_coordinator();
-  base::Task<base::Result<rpc::Frame>> expect(rpc::MessageType type, base::Nanos deadline);
+  base::Task<void> beat_loop();
+  base::Task<void> carry_out(rpc::Frame order);
+  base::Task<void> fence(const rpc::Frame& order);
+  base::Task<void> apply_vote(const rpc::Frame& order);
+  base::Task<void> prepare(const rpc::Frame& order);
+  base::Task<void> load(const rpc::Frame& order);
+  void give_vote();
+  void tell_state(protocol::StateTold told);
+  void go(const rpc::Frame& order);
+  void take(rpc::Frame frame);
+  void tell_steps_after(base::Step reported);
+  void leave(base::Status why);
   template <typename Message>
-  base::Task<base::Status> send(const Message& message);
-  void engine_thread();
-  void engine_done(base::Status status);
+  void tell(const Message& message);
+  void tell_stopped(const base::Status& why);
+  rpc::Stamp stamp() const {
+    return {.epoch = epoch_, .incarnation = options_.incarnation, .budget_ms = 0};
+  }
+
+  void on_step(const protocol::StepReport& report) override;
+  void on_evaluation(const protocol::EvaluationReport& report) override;
+  void on_stopped(base::Status why, base::Step committed) override;
+  void on_finished(const protocol::Finished& finished) override;
 
   const WorkerOptions options_;
   const WorkerServices services_;
+  base::SeededRandom nonces_;
   base::Gate gate_;
   std::unique_ptr<rpc::MessageChannel> channel_;
-  rpc::Assignment assignment_;
-  std::unique_ptr<kernels::Device> device_;
-  std::unique_ptr<collective::MeshFabric> fabric_;
-  std::unique_ptr<Trainer> trainer_;
-  std::unique_ptr<base::NamedThread> thread_;
-  base::TaskQueue<Outgoing> outgoing_;
-  base::Condition engine_changed_;
-  bool engine_running_ = false;
-  base::Status engine_status_;
-  bool left_ = false;       // the control channel has ended
-  bool dismissed_ = false;  // by a goodbye
+  std::optional<membership::LeaseKeeper> lease_;
+  base::Nanos beat_every_{0};
+  std::string device_;
+  base::TaskQueue<rpc::Frame> orders_;
+  base::TaskQueue<rpc::Frame> outgoing_;
+  base::Condition left_;
+  std::optional<base::Status> end_;  // why run() returns
+  base::Epoch epoch_;                // the newest that it was told of
+  std::optional<base::Rank> rank_;   // in epoch_, once prepared
+  base::Step committed_;
+  std::optional<base::Nanos> left_at_;          // when the engine left the steps of the last epoch
+  base::Step reported_;                         // what the coordinator knew at the last fence
+  std::optional<protocol::Finished> finished_;  // in epoch_
 };
 
 }  // namespace perdure::runtime::worker

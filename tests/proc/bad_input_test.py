@@ -108,6 +108,30 @@ class BadInputTest(PerdureTest):
         os.chmod(broken, 0o755)
         self.refused(self.train(TINY, arguments=["--worker-program", broken]), "broken")
 
+    def test_a_fault_for_nobody(self):
+        for target, word in (("worker:9", "workers 0 to 0"), ("node:1", "nodes 0 to 0")):
+            fault = f"at=step:3 target={target} do=kill"
+            self.refused(self.train(TINY, out="run", arguments=["--fault", fault]), word)
+
+    def test_a_fault_that_says_nothing(self):
+        for fault, word in (("at=step:0 target=job do=kill", "step:N"), ("at=step:1 target=worker do=kill", "target"),
+                            ("at=step:1 target=job do=explode", "do"), ("kill", "at=")):
+            self.refused(self.train(TINY, out="run", arguments=["--fault", fault]), word)
+            self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_more_nodes_than_workers(self):
+        self.refused(self.train(TINY, arguments=["--nodes", 2]), "--nodes", "1")
+        self.refused(self.train(TINY, arguments=["--nodes", 0]), "--nodes")
+
+    def test_status_of_no_job(self):
+        self.refused(Run(["status", self.path("nowhere")]), "nowhere")
+        self.refused(Run(["status"]), "--coordinator")
+
+    def test_an_agent_without_a_place_or_a_secret(self):
+        self.refused(Run(["agent", "--node", 0]), "--coordinator")
+        self.refused(Run(["agent", "--node", 0, "--coordinator", "nowhere"]), "nowhere")
+        self.refused(Run(["agent", "--node", 0, "--coordinator", "127.0.0.1:9"]), "PERDURE_JOB_SECRET")
+
     def test_unknown_command_and_missing_argument(self):
         for words in (["trian"], ["train"], ["data", "prepare"], []):
             run = Run(words)
@@ -115,10 +139,11 @@ class BadInputTest(PerdureTest):
             self.assertIn("--help", run.err)
 
     def test_help_has_examples(self):
-        for words in ([], ["train"], ["data", "prepare"], ["keys"]):
+        for words in ([], ["train"], ["data", "prepare"], ["keys"], ["status"], ["agent"], ["coordinator"], ["worker"]):
             run = Run([*words, "--help"])
             self.assertEqual(run.code, 0)
-            self.assertIn("Example", run.out)
+            self.assertIn("perdure " + " ".join(words), run.out)
+            self.assertRegex(run.out, "Example|start it as")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ class RunOutputTest(PerdureTest):
         events = [json.loads(line) for line in self.read("run", "events.jsonl").splitlines()]
         self.assertEqual([e["seq"] for e in events], list(range(len(events))))
         kinds = {e["kind"] for e in events}
-        self.assertLessEqual({"worker.ready", "job.start", "evaluation", "worker.finished", "job.end"}, kinds)
+        self.assertLessEqual({"coordinator.start", "node.join", "worker.prepared", "epoch.active", "evaluation",
+                              "worker.finished", "job.end"}, kinds)
         metrics = self.read("run", "metrics.csv").splitlines()
         self.assertEqual(len(metrics), 1 + 20)
         self.assertTrue(metrics[0].startswith("step,loss,"))
@@ -39,7 +40,7 @@ class RunOutputTest(PerdureTest):
             self.assertEqual(self.train(example("tiny.toml"), f"run.steps={steps}", out="run").code, 0)
         self.assertEqual(len(self.read("run", "digests.csv").splitlines()), 1 + 7)
         self.assertEqual(self.summary("run")["steps"], 6)
-        self.assertEqual(self.read("run", "events.jsonl").count("job.start"), 1)
+        self.assertEqual(self.read("run", "events.jsonl").count("coordinator.start"), 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 #include "runtime/agent/child_process.h"
 
 #include <signal.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <optional>
 
 #include "tests/testing/matchers.h"
@@ -71,6 +73,35 @@ TEST(ChildProcessTest, TheDestructorLeavesNoProcess) {
     pid = run.child->pid();
   }
   EXPECT_EQ(::kill(pid, 0), -1) << "the child is gone and reaped";
+}
+
+TEST(ChildProcessTest, AGroupOfItsOwnIsKilledAsOne) {
+  boost::asio::io_context io;
+  std::optional<ChildExit> exit;
+  // The first child ends at once; what it left behind in its group must not outlive it.
+  const std::string mark = ::testing::TempDir() + "perdure_group_" + std::to_string(::getpid());
+  auto child = ChildProcess::start(
+      io.get_executor(),
+      {.program = "/bin/sh",
+       .arguments = {"-c", "cat /dev/zero >/dev/null & echo $! >" + mark + "; exit 5"},
+       .group = ProcessGroup::kOwn},
+      [&exit](ChildExit e) { exit = e; });
+  ASSERT_OK(child);
+  EXPECT_NE(::getpgrp(), (*child)->pid());
+  io.run();
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 5);
+  int left = 0;
+  std::ifstream(mark) >> left;
+  ASSERT_GT(left, 0);
+  std::string state = "R";
+  for (int tries = 0; tries < 10000 && state != "Z" && !state.empty(); ++tries) {
+    std::string pid, name;
+    state.clear();
+    std::ifstream("/proc/" + std::to_string(left) + "/stat") >> pid >> name >> state;
+  }
+  EXPECT_TRUE(state.empty() || state == "Z") << state;
+  ::unlink(mark.c_str());
 }
 
 }  // namespace

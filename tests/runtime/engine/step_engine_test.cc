@@ -109,6 +109,10 @@ TEST(StepEngineTest, AStepWithGradientsThatAreNotFiniteIsCommittedWithoutTheOpti
   collector.whole().tensors.at("head.norm.gamma").param[3] = std::nanf("");
   job.on_end = nullptr;
   job.on_start = loader(collector.whole());
+  job.on_end = [](StepEngine& engine) {
+    EXPECT_EQ(engine.skipped_in_a_row(), 2u);
+    EXPECT_EQ(engine.save().skipped_in_a_row, 2u);
+  };
   job.steps = 2;
   const TrainTrace one = train(job);
   EXPECT_EQ(one.results[0].applied, Applied::kNo);

@@ -10,6 +10,29 @@
 #include "runtime/collective/local_fabric.h"
 
 namespace perdure::runtime::engine {
+
+EngineOptions engine_options(const TrainJob& job, base::Rank rank) {
+  EngineOptions options;
+  options.model = parallel::make_model_spec(job.model).value();
+  options.layout = parallel::make_layout(options.model,
+                                         {.pipelines = job.pipelines,
+                                          .stages = job.stages,
+                                          .micro_batches = job.micro_batches,
+                                          .grain = job.numerics.grain},
+                                         parallel::relative_layer_costs(options.model))
+                       .value();
+  options.schedule = parallel::make_schedule_1f1b(options.model, options.layout);
+  const base::Status legal =
+      parallel::check_schedule(options.model, options.layout, options.schedule);
+  CHECK(legal.is_ok()) << legal;
+  options.rank = rank;
+  options.batch = job.batch;
+  options.numerics = job.numerics;
+  options.optimizer = job.optimizer;
+  options.seed = job.seed;
+  return options;
+}
+
 namespace {
 
 constexpr uint32_t kEvaluationBatches = 5;
@@ -44,28 +67,6 @@ class ChainSource : public BatchSource {
   const uint64_t seed_;
 };
 
-EngineOptions engine_options(const TrainJob& job, base::Rank rank) {
-  EngineOptions options;
-  options.model = parallel::make_model_spec(job.model).value();
-  options.layout = parallel::make_layout(options.model,
-                                         {.pipelines = job.pipelines,
-                                          .stages = job.stages,
-                                          .micro_batches = job.micro_batches,
-                                          .grain = job.numerics.grain},
-                                         parallel::relative_layer_costs(options.model))
-                       .value();
-  options.schedule = parallel::make_schedule_1f1b(options.model, options.layout);
-  const base::Status legal =
-      parallel::check_schedule(options.model, options.layout, options.schedule);
-  CHECK(legal.is_ok()) << legal;
-  options.rank = rank;
-  options.batch = job.batch;
-  options.numerics = job.numerics;
-  options.optimizer = job.optimizer;
-  options.seed = job.seed;
-  return options;
-}
-
 TrainTrace train_rank(const TrainJob& job, collective::Fabric& fabric) {
   TrainTrace trace;
   auto device = kernels::select::make_device(job.device, {.threads = job.threads});
@@ -93,6 +94,10 @@ TrainTrace train_rank(const TrainJob& job, collective::Fabric& fabric) {
 }
 
 }  // namespace
+
+std::unique_ptr<BatchSource> make_source(const TrainJob& job) {
+  return std::make_unique<ChainSource>(job.model.context, job.model.vocabulary, job.seed);
+}
 
 parallel::ModelConfig tiny_model(parallel::Family family) {
   parallel::ModelConfig config;

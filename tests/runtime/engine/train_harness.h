@@ -38,6 +38,10 @@ struct TrainTrace {
   double evaluation = 0.0;
 };
 
+// What `train` uses for one rank.
+EngineOptions engine_options(const TrainJob& job, base::Rank rank);
+std::unique_ptr<BatchSource> make_source(const TrainJob& job);
+
 parallel::ModelConfig tiny_model(parallel::Family family);
 // Ranks that disagree on anything of the trace fail the test.
 TrainTrace train(const TrainJob& job);

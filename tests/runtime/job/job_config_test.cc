@@ -68,8 +68,14 @@ eval_every = 20
 eval_batches = 7
 device = "reference"
 transport = "tcp"
+listen = "0.0.0.0"
 port = 7001
+network_device = "eth0"
 step_timeout_s = 5
+[recovery]
+worker_restarts = 7
+lease_ms = 250
+grow = false
 )";
 
 TEST(JobConfigTest, ReadsEveryKey) {
@@ -109,6 +115,11 @@ TEST(JobConfigTest, ReadsEveryKey) {
   EXPECT_EQ(job.run.transport, Transport::kTcp);
   EXPECT_EQ(job.run.port, 7001);
   EXPECT_EQ(job.run.step_timeout_s, 5u);
+  EXPECT_EQ(job.run.listen, "0.0.0.0");
+  EXPECT_EQ(job.run.network_device, "eth0");
+  EXPECT_EQ(job.recovery.worker_restarts, 7u);
+  EXPECT_EQ(job.recovery.lease_ms, 250u);
+  EXPECT_FALSE(job.recovery.grow);
 }
 
 TEST(JobConfigTest, OverridesWinInTheirOrder) {
@@ -196,11 +207,13 @@ TEST(JobConfigTest, EveryKeyHasHelp) {
   for (size_t at = 0; at < text.size();) {
     const size_t end = text.find('\n', at);
     const std::string line = text.substr(at, end - at);
-    EXPECT_THAT(line, ::testing::ContainsRegex("default [^.]*(\\.[0-9]+)?[^.]*\\. [^ ]")) << line;
+    EXPECT_THAT(line,
+                ::testing::ContainsRegex("default (\"[^\"]*\"|[^.]*(\\.[0-9]+)?[^.]*)\\. [^ ]"))
+        << line;
     at = end + 1;
     ++keys;
   }
-  EXPECT_EQ(keys, 41u);
+  EXPECT_EQ(keys, 46u);
 }
 
 }  // namespace

@@ -56,6 +56,22 @@ TEST(UcxFabricTest, ADestroyedPeerEndsWaitsAsUnavailable) {
   EXPECT_THAT(survivor.wait(later, Timeout(20000)), StatusIs(base::StatusCode::kUnavailable));
 }
 
+TEST(UcxFabricTest, ARankThatAbortedIsGoneForTheOthersBeforeItIsDestroyed) {
+  FabricSet set = make_ucx(2, UcxTransport::kTcp);
+  std::vector<std::byte> buffer(1 << 20);
+  Fabric& survivor = *set.fabrics[0];
+  const Ticket unmatched = survivor.post_receive(base::Rank(1), {Channel::kTest, 0, 0}, buffer);
+  set.fabrics[1]->abort(base::aborted("leaving"));
+  EXPECT_THAT(survivor.wait(unmatched, Timeout(20000)), StatusIs(base::StatusCode::kUnavailable));
+  const std::vector<std::vector<std::byte>> addresses(2);
+  auto late = make_ucx_fabric({.rank = base::Rank(0), .ranks = 2});
+  ASSERT_OK(late);
+  (*late)->abort(base::aborted("leaving"));
+  const Ticket ticket = (*late)->post_send(base::Rank(1), {Channel::kTest, 0, 0}, buffer);
+  EXPECT_THAT((*late)->wait(ticket, Timeout(20000)), StatusIs(base::StatusCode::kAborted));
+  EXPECT_FALSE((*late)->connect(addresses, Timeout(20000)).is_ok());
+}
+
 TEST(UcxFabricTest, AMessageOfAnotherEpochMatchesNothing) {
   // Both ends agree on addresses but not on the epoch: the greeting must not get through.
   std::vector<std::unique_ptr<MeshFabric>> fabrics;
@@ -78,6 +94,30 @@ TEST(UcxFabricTest, CloseEndsOpenOperationsAndMayBeCalledTwice) {
   fabric.close();
   fabric.close();
   EXPECT_THAT(fabric.wait(ticket, Timeout(1000)), StatusIs(base::StatusCode::kCancelled));
+}
+
+TEST(UcxFabricTest, AFabricFromAPortMadeAheadIsLikeAnyOther) {
+  transport::UcxFabricSource ahead;
+  const transport::UcxPortOptions port;
+  ahead.get_ready(port);
+  ahead.get_ready(port);
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {  // the last without a spare
+    auto first = ahead.make({.rank = base::Rank(0), .ranks = 2, .epoch = base::Epoch(epoch)});
+    auto second = make_ucx_fabric({.rank = base::Rank(1), .ranks = 2, .epoch = base::Epoch(epoch)});
+    ASSERT_OK(first);
+    ASSERT_OK(second);
+    const std::vector<std::vector<std::byte>> addresses = {(*first)->address(),
+                                                           (*second)->address()};
+    std::thread other([&] { EXPECT_OK((*second)->connect(addresses, Timeout(20000))); });
+    EXPECT_OK((*first)->connect(addresses, Timeout(20000)));
+    other.join();
+    if (epoch == 1) ahead.get_ready(port);
+  }
+  ahead.get_ready({.network_device = "nosuchdevice"});
+  EXPECT_FALSE(
+      ahead.make({.rank = base::Rank(0), .ranks = 1, .network_device = "nosuchdevice"}).is_ok());
+  ahead.get_ready({.transport = UcxTransport::kShm});
+  EXPECT_OK(ahead.make({.rank = base::Rank(0), .ranks = 1})) << "a spare of another kind stays";
 }
 
 TEST(UcxFabricTest, AWrongAddressIsRefused) {

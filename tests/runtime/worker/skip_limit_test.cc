@@ -20,5 +20,10 @@ TEST(SkipLimitTest, OnlySkipsInARowStopTheJob) {
               StatusIs(base::StatusCode::kDataLoss, ::testing::HasSubstr("step 20")));
 }
 
+TEST(SkipLimitTest, GoesOnFromANumber) {
+  SkipLimit limit(kSkippedInARowMax - 1);
+  EXPECT_THAT(limit.note(base::Step(30), Applied::kNo), StatusIs(base::StatusCode::kDataLoss));
+}
+
 }  // namespace
 }  // namespace perdure::runtime::worker

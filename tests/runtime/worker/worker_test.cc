@@ -1,341 +1,484 @@
-// The real Worker on a simulated host, and a coordinator that the test plays by hand: all that
-// happens before the engine runs.
+// The control side of a worker: what it does with orders, and what with silence.
 
 #include "runtime/worker/worker.h"
 
-#include "chaos/sim_world.h"
-#include "kernels/reference/reference_device.h"
-#include "tests/testing/matchers.h"
+#include "tests/runtime/worker/worker_harness.h"
 
 namespace perdure::runtime::worker {
 namespace {
 
-using namespace base::literals;
-using base::Status;
+using base::Epoch;
 using base::StatusCode;
-using ::perdure::testing::StatusIs;
-using ::testing::AllOf;
+using base::Step;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+using testing::StatusIs;
 
-constexpr uint16_t kPort = 7;
+// -- joining
 
-constexpr const char* kJob = R"([model]
-family = "llama"
-layers = 2
-width = 32
-heads = 2
-vocabulary = 256
-context = 16
-[data]
-synthetic_tokens = 4096
-[batch]
-micro_batches = 4
-[run]
-device = "reference"
-)";
-
-// What the fakes are to do, and what they saw. The test's: outlives the worker.
-struct Script {
-  Status fabric_made;
-  Status connected = base::unavailable("no way to rank 1");
-  std::vector<FabricRequest> requests;
-  std::vector<std::string> devices;
-  std::vector<std::vector<std::byte>> addresses;
-  int closed = 0;
-};
-
-// Connects to nobody.
-class FakeFabric : public collective::MeshFabric {
- public:
-  FakeFabric(const FabricRequest& request, Script& script) : request_(request), script_(script) {}
-  base::Rank rank() const override { return request_.rank; }
-  uint32_t ranks() const override { return request_.ranks; }
-  collective::Ticket post_send(base::Rank, collective::Tag, std::span<const std::byte>) override {
-    return {};
-  }
-  collective::Ticket post_receive(base::Rank, collective::Tag, std::span<std::byte>) override {
-    return {};
-  }
-  Status wait(collective::Ticket, collective::Timeout) override { return script_.connected; }
-  void abort(Status) override {}
-  std::vector<std::byte> address() const override { return {std::byte{0xaa}, std::byte{0xbb}}; }
-  Status connect(std::span<const std::vector<std::byte>> addresses, collective::Timeout) override {
-    script_.addresses.assign(addresses.begin(), addresses.end());
-    return script_.connected;
-  }
-  void close() override { ++script_.closed; }
-
- private:
-  const FabricRequest request_;
-  Script& script_;
-};
-
-WorkerServices services_of(chaos::SimHost& host, Script& script) {
-  return {.network = host.network(),
-          .clock = host.clock(),
-          .executor = host.executor(),
-          .make_device = [&script](std::string_view name, const kernels::DeviceOptions& options)
-              -> base::Result<std::unique_ptr<kernels::Device>> {
-            script.devices.emplace_back(name);
-            if (name != "reference")
-              return base::invalid_argument("no device " + std::string(name));
-            return kernels::reference::make_reference_device(options);
-          },
-          .make_fabric = [&script](const FabricRequest& request)
-              -> base::Result<std::unique_ptr<collective::MeshFabric>> {
-            script.requests.push_back(request);
-            if (!script.fabric_made.is_ok()) return script.fabric_made;
-            return std::unique_ptr<collective::MeshFabric>(
-                std::make_unique<FakeFabric>(request, script));
-          }};
-}
-
-class WorkerProcess : public chaos::SimProcess {
- public:
-  WorkerProcess(chaos::SimHost& host, Script& script)
-      : worker_({.coordinator = base::Address("coordinator", kPort),
-                 .worker = base::WorkerId(5),
-                 .job_token = "secret",
-                 .pid = 99},
-                services_of(host, script)) {
-    CHECK(base::spawn(host.executor(), gate_, base::store_result(worker_.run(), outcome_)).is_ok());
-  }
-  const std::optional<Status>& outcome() const { return outcome_; }
-
- private:
-  Worker worker_;
-  base::Gate gate_;
-  std::optional<Status> outcome_;
-};
-
-base::Task<Status> accept_into(base::Listener& listener, base::Nanos deadline,
-                               std::unique_ptr<rpc::MessageChannel>& out) {
-  auto channel = co_await listener.accept(deadline);
-  if (channel.is_ok()) out = std::make_unique<rpc::MessageChannel>(std::move(*channel));
-  co_return channel.status();
-}
-
-class WorkerTest : public ::testing::Test {
- protected:
-  WorkerTest() : world_({.seed = testing::test_seed()}) {
-    world_.add_host("coordinator");
-    world_.add_host("worker");
-  }
-
-  void start_worker() {
-    world_.host("worker").boot([this](chaos::SimHost& host) {
-      auto process = std::make_unique<WorkerProcess>(host, script_);
-      process_ = process.get();
-      return process;
-    });
-  }
-  // Up to the Hello.
-  void meet_worker() {
-    chaos::SimHost& host = world_.host("coordinator");
-    ASSERT_OK_AND_ASSIGN(listener_, host.network().listen({"coordinator", kPort}));
-    start_worker();
-    ASSERT_OK(world_.run(host, accept_into(*listener_, world_.now() + 5_s, channel_)));
-    ASSERT_OK_AND_ASSIGN(const rpc::Hello hello, expect<rpc::Hello>());
-    EXPECT_EQ(hello.job_token, "secret");
-    EXPECT_EQ(hello.worker, base::WorkerId(5));
-    EXPECT_EQ(hello.pid, 99u);
-  }
-  // Up to the assignment of a job that is `kJob` with overrides. One rank unless they say more.
-  void assign(const std::vector<std::string>& overrides = {}, uint32_t ranks = 1) {
-    ASSERT_NO_FATAL_FAILURE(meet_worker());
-    ASSERT_OK(send(rpc::Assignment{.rank = base::Rank(ranks - 1),
-                                   .ranks = ranks,
-                                   .epoch = base::Epoch(3),
-                                   .job_toml = kJob,
-                                   .job_source = "job.toml",
-                                   .overrides = overrides}));
-  }
-  template <typename Message>
-  Status send(const Message& message) {
-    return send_frame(static_cast<uint16_t>(Message::kType), message.encode());
-  }
-  Status send_frame(uint16_t type, const rpc::Payload& payload) {
-    return world_.run(world_.host("coordinator"),
-                      channel_->send(type, payload, world_.now() + 5_s));
-  }
-  base::Result<rpc::Frame> receive(base::Nanos timeout = 30_s) {
-    return world_.run(world_.host("coordinator"), channel_->receive(world_.now() + timeout));
-  }
-  template <typename Message>
-  base::Result<Message> expect() {
-    ASSIGN_OR_RETURN(const rpc::Frame frame, receive());
-    if (frame.type != static_cast<uint16_t>(Message::kType))
-      return base::internal("a message of type " + std::to_string(frame.type));
-    return Message::decode(frame.payload);
-  }
-  Status outcome() {
-    if (!world_.run_until([this] { return process_->outcome().has_value(); }, world_.now() + 600_s))
-      return base::unimplemented("the worker does not end");
-    return *process_->outcome();
-  }
-  // It told the coordinator the error with which it ended, and then left.
-  void expect_failed(StatusCode code, const ::testing::Matcher<const std::string&>& text) {
-    ASSERT_OK_AND_ASSIGN(const rpc::Failed failed, expect<rpc::Failed>());
-    EXPECT_EQ(failed.code, static_cast<uint32_t>(code)) << failed.text;
-    EXPECT_THAT(failed.text, text);
-    EXPECT_THAT(outcome(), StatusIs(code, failed.text));
-    EXPECT_THAT(receive(), StatusIs(StatusCode::kUnavailable));
-  }
-  // It left without a word.
-  void expect_silent_end(StatusCode code, const ::testing::Matcher<const std::string&>& text) {
-    EXPECT_THAT(outcome(), StatusIs(code, text));
-    EXPECT_THAT(receive(), StatusIs(StatusCode::kUnavailable));
-    EXPECT_TRUE(script_.devices.empty());
-  }
-
-  Script script_;
-  chaos::SimWorld world_;
-  WorkerProcess* process_ = nullptr;  // of the world
-  std::unique_ptr<base::Listener> listener_;
-  std::unique_ptr<rpc::MessageChannel> channel_;
-};
-
-TEST_F(WorkerTest, ACoordinatorThatIsNotThereIsUnavailable) {
+TEST_F(WorkerTest, AnAgentThatIsNotThereIsUnavailable) {
   start_worker();
   EXPECT_THAT(outcome(), StatusIs(StatusCode::kUnavailable));
+  EXPECT_THAT(engine_.calls, Contains("close"));
 }
 
-TEST_F(WorkerTest, ACoordinatorThatCannotBeReachedIsGivenUp) {
+TEST_F(WorkerTest, AnAgentThatCannotBeReachedIsGivenUp) {
+  start_agent();
   world_.network().partition({"worker"});
   start_worker();
   EXPECT_THAT(outcome(), StatusIs(StatusCode::kDeadlineExceeded));
   EXPECT_LT(world_.now(), 11_s);
 }
 
-TEST_F(WorkerTest, WithoutAnAssignmentItLeaves) {
-  ASSERT_NO_FATAL_FAILURE(meet_worker());
-  expect_silent_end(StatusCode::kDeadlineExceeded, ::testing::_);
+TEST_F(WorkerTest, AnAgentOfAnotherJobIsLeft) {
+  agent_stage_.secret = "of another job";
+  start_agent();
+  start_worker();
+  EXPECT_FALSE(outcome().is_ok());
+  EXPECT_THAT(agent_stage_.heard, IsEmpty());
+}
+
+TEST_F(WorkerTest, ItSaysWhoItIsFirst) {
+  start_agent();
+  start_worker();
+  ASSERT_TRUE(until([this] { return !agent_stage_.heard.empty(); }));
+  EXPECT_EQ(agent_stage_.peer->role, rpc::PeerRole::kWorker);
+  EXPECT_EQ(agent_stage_.peer->number, 5u);
+  EXPECT_EQ(agent_stage_.peer->incarnation, base::Incarnation(3));
+  const auto up = heard<protocol::WorkerUp>();
+  ASSERT_EQ(up.size(), 1u);
+  EXPECT_EQ(up[0].info.worker, base::WorkerId(5));
+  EXPECT_EQ(up[0].info.pid, 99u);
+}
+
+TEST_F(WorkerTest, WithoutAJobItLeaves) {
+  agent_stage_.gives_job = false;
+  start_agent();
+  start_worker();
+  EXPECT_THAT(outcome(), StatusIs(StatusCode::kDeadlineExceeded));
   EXPECT_LT(world_.now(), 11_s);
 }
 
-TEST_F(WorkerTest, ACoordinatorThatClosesEndsIt) {
-  ASSERT_NO_FATAL_FAILURE(meet_worker());
-  channel_->close();
-  EXPECT_THAT(outcome(), StatusIs(StatusCode::kUnavailable));
-  EXPECT_LT(world_.now(), 1_s);
+TEST_F(WorkerTest, AnotherMessageInPlaceOfTheJobEndsIt) {
+  agent_stage_.instead_of_job = protocol::to_frame(protocol::Fence{}, {});
+  start_agent();
+  start_worker();
+  EXPECT_THAT(outcome(), StatusIs(StatusCode::kDataLoss, HasSubstr("was expected")));
 }
 
-TEST_F(WorkerTest, AnotherMessageInPlaceOfTheAssignmentIsToldToNobody) {
-  ASSERT_NO_FATAL_FAILURE(meet_worker());
-  ASSERT_OK(send(rpc::Goodbye{}));
-  expect_silent_end(StatusCode::kDataLoss, HasSubstr("type 9 where 2 was expected"));
+TEST_F(WorkerTest, ADeviceThatCannotBeOpenedEndsIt) {
+  engine_.device = base::invalid_argument("no device abacus");
+  start_agent();
+  start_worker();
+  EXPECT_THAT(outcome(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("abacus")));
 }
 
-TEST_F(WorkerTest, AnAssignmentThatCannotBeReadIsToldToNobody) {
-  ASSERT_NO_FATAL_FAILURE(meet_worker());
-  ASSERT_OK(send_frame(2, rpc::Payload(10, std::byte{1})));
-  expect_silent_end(StatusCode::kDataLoss, ::testing::_);
+// -- its end
+
+TEST_F(WorkerTest, DismissedWhenTheJobIsDoneItEndsWell) {
+  join();
+  order(protocol::Dismiss{}, 0);
+  EXPECT_OK(outcome());
+  EXPECT_THAT(engine_.calls, ElementsAre("abort the worker leaves", "close"));
 }
 
-TEST_F(WorkerTest, ABadJobIsToldToTheCoordinator) {
-  ASSERT_NO_FATAL_FAILURE(meet_worker());
-  ASSERT_OK(send(
-      rpc::Assignment{.ranks = 1, .job_toml = "[model]\nlayerz = 2\n", .job_source = "job.toml"}));
-  expect_failed(StatusCode::kInvalidArgument, AllOf(HasSubstr("job.toml"), HasSubstr("layerz")));
-  EXPECT_TRUE(script_.devices.empty());
+TEST_F(WorkerTest, DismissedForAnotherReasonItIsAborted) {
+  join();
+  order(protocol::Dismiss{.code = 5, .why = "not wanted"}, 0);
+  EXPECT_THAT(outcome(), StatusIs(StatusCode::kAborted));
 }
 
-TEST_F(WorkerTest, ABadOverrideIsToldToTheCoordinator) {
-  ASSERT_NO_FATAL_FAILURE(assign({"run.steps=-1"}));
-  expect_failed(StatusCode::kInvalidArgument, HasSubstr("run.steps"));
+TEST_F(WorkerTest, WithItsAgentItEnds) {
+  join();
+  engine_.blocks = true;
+  prepare(1, 0);  // in the middle of something
+  close_agent();
+  EXPECT_THAT(outcome(), StatusIs(StatusCode::kUnavailable, HasSubstr("the agent is lost")));
+  EXPECT_EQ(engine_.calls.back(), "close");
 }
 
-TEST_F(WorkerTest, AnUnknownDeviceIsToldToTheCoordinator) {
-  ASSERT_NO_FATAL_FAILURE(assign({"run.device=abacus"}));
-  expect_failed(StatusCode::kInvalidArgument, HasSubstr("abacus"));
-  EXPECT_THAT(script_.devices, ::testing::ElementsAre("abacus"));
-  EXPECT_TRUE(script_.requests.empty());
+// -- fences
+
+TEST_F(WorkerTest, AFenceIsAnsweredWithTheState) {
+  join();
+  engine_.state.has_state = 1;
+  engine_.state.committed.step = Step(7);
+  order(protocol::Fence{.why = "start"}, 3);
+  EXPECT_THAT(engine_.calls, ElementsAre("abort epoch 3 begins", "fence 3"));
+  const auto told = heard<protocol::StateTold>();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].state.committed.step, Step(7));
+  EXPECT_EQ(last().stamp.epoch, Epoch(3));
+  EXPECT_EQ(last().stamp.incarnation, base::Incarnation(3));
 }
 
-TEST_F(WorkerTest, AFabricThatCannotBeMadeIsToldToTheCoordinator) {
-  script_.fabric_made = base::resource_exhausted("no more sockets");
-  ASSERT_NO_FATAL_FAILURE(assign({"layout.pipelines=2", "run.transport=tcp"}, 2));
-  expect_failed(StatusCode::kResourceExhausted, HasSubstr("no more sockets"));
-  ASSERT_EQ(script_.requests.size(), 1u);
-  EXPECT_EQ(script_.requests[0].rank, base::Rank(1));
-  EXPECT_EQ(script_.requests[0].ranks, 2u);
-  EXPECT_EQ(script_.requests[0].epoch, base::Epoch(3));
-  EXPECT_EQ(script_.requests[0].transport, job::Transport::kTcp);
+TEST_F(WorkerTest, OrdersOfAnOldEpochAreRefused) {
+  join();
+  load(5, 0);
+  clear();
+  order(protocol::Fence{}, 4);
+  order(protocol::AskVote{}, 4);
+  order(protocol::ApplyVote{}, 4);
+  order(plan_for(4, 0), 4);
+  order(protocol::Load{}, 4);
+  order(protocol::Go{}, 4);
+  order(protocol::Hold{}, 4);
+  order(protocol::AskReports{}, 4);
+  EXPECT_THAT(engine_.calls, IsEmpty());
+  EXPECT_THAT(agent_stage_.heard, IsEmpty());
 }
 
-TEST_F(WorkerTest, MissingDataIsToldToTheCoordinator) {
-  ASSERT_NO_FATAL_FAILURE(assign({"data.synthetic_tokens=0", "data.path=no/such/folder"}));
-  expect_failed(StatusCode::kNotFound, HasSubstr("no/such/folder"));
-  EXPECT_GE(script_.closed, 1);
+TEST_F(WorkerTest, OrdersOfAnEpochThatWasNotBegunAreRefused) {
+  join();
+  load(5, 0);
+  clear();
+  order(plan_for(6, 0), 6);
+  order(protocol::Go{}, 6);
+  EXPECT_THAT(engine_.calls, IsEmpty());
+  order(protocol::Go{}, 5);
+  EXPECT_THAT(engine_.calls, ElementsAre("go"));
 }
 
-TEST_F(WorkerTest, AnAssignmentThatDoesNotFitTheJobIsToldToTheCoordinator) {
-  ASSERT_NO_FATAL_FAILURE(assign({}, 2));
-  expect_failed(StatusCode::kInvalidArgument, HasSubstr("for 2 ranks, the job has 1"));
-  EXPECT_TRUE(script_.requests.empty());
+TEST_F(WorkerTest, AFenceInterruptsALoadWhoseAnswerIsNotSent) {
+  join();
+  prepare(1, 0);
+  clear();
+  engine_.blocks = true;
+  order(protocol::Load{.addresses = std::vector<protocol::RankAddress>(3)}, 1);
+  EXPECT_THAT(engine_.calls, ElementsAre("load"));
+  order(protocol::Fence{.why = "a member is lost"}, 2);
+  EXPECT_THAT(engine_.calls, ElementsAre("load", "abort epoch 2 begins", "fence 2"));
+  EXPECT_THAT(heard<protocol::Loaded>(), IsEmpty());
+  EXPECT_THAT(heard<protocol::Stopped>(), IsEmpty());
+  EXPECT_EQ(heard<protocol::StateTold>().size(), 1u);
 }
 
-class ReadyWorkerTest : public WorkerTest {
+TEST_F(WorkerTest, AFenceInterruptsAPrepareAndVoidsWhatWaits) {
+  join();
+  order(protocol::Fence{}, 1);
+  clear();
+  engine_.blocks = true;
+  order(plan_for(1, 0), 1);
+  order(protocol::Load{.addresses = std::vector<protocol::RankAddress>(3)}, 1);
+  order(protocol::Go{}, 1);
+  order(protocol::Fence{}, 2);
+  EXPECT_THAT(engine_.calls, ElementsAre("prepare 0", "abort epoch 2 begins", "fence 2"));
+  EXPECT_THAT(heard<protocol::Prepared>(), IsEmpty());
+}
+
+TEST_F(WorkerTest, TwoFencesAreAnsweredOnce) {
+  join();
+  engine_.fence_blocks = true;
+  order(protocol::Fence{}, 1);
+  order(protocol::Fence{}, 2);
+  release_engine();
+  const auto told = heard<protocol::StateTold>();
+  EXPECT_EQ(told.size(), 1u);
+  EXPECT_EQ(last().stamp.epoch, Epoch(2));
+  EXPECT_THAT(engine_.calls, Contains("fence 2"));
+}
+
+TEST_F(WorkerTest, MoreOrdersThanItCanKeepEndIt) {
+  join();
+  order(protocol::Fence{}, 1);
+  engine_.blocks = true;
+  order(plan_for(1, 0), 1);
+  for (int i = 0; i < 1100 && !is_over(); ++i) order(protocol::Hold{}, 1);
+  EXPECT_THAT(outcome(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("too many orders")));
+}
+
+// -- votes
+
+TEST_F(WorkerTest, TheVoteIsGiven) {
+  join();
+  order(protocol::Fence{}, 4);
+  engine_.vote = recovery::VoteValue{
+      .step = Step(9), .id = {.epoch = Epoch(3), .attempt = 2}, .words = {1, 2, 3}};
+  order(protocol::AskVote{}, 4);
+  const auto told = heard<protocol::VoteTold>();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].vote.step, Step(9));
+  EXPECT_EQ(told[0].vote.id, engine_.vote->id);
+  EXPECT_THAT(told[0].vote.words, ElementsAre(1, 2, 3));
+}
+
+TEST_F(WorkerTest, AVoteThatIsNotThereIsSaidSo) {
+  join();
+  order(protocol::Fence{}, 4);
+  order(protocol::AskVote{}, 4);
+  EXPECT_THAT(heard<protocol::VoteTold>(), IsEmpty());
+  expect_stopped(StatusCode::kNotFound, "no vote");
+}
+
+TEST_F(WorkerTest, AVoteIsAppliedAndTheNewStateTold) {
+  join();
+  order(protocol::Fence{}, 4);
+  clear();
+  engine_.state_after_apply.committed.step = Step(9);
+  const recovery::VoteValue vote{.step = Step(9), .id = {.epoch = Epoch(3), .attempt = 1}};
+  order(protocol::ApplyVote{.vote = vote}, 4);
+  EXPECT_EQ(engine_.given_vote->id, vote.id);
+  const auto told = heard<protocol::StateTold>();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].state.committed.step, Step(9));
+}
+
+TEST_F(WorkerTest, AVoteThatCannotBeAppliedLeavesTheOldState) {
+  join();
+  engine_.state.committed.step = Step(8);
+  engine_.applied = base::failed_precondition("another vote is pending");
+  order(protocol::Fence{}, 4);
+  clear();
+  order(protocol::ApplyVote{}, 4);
+  order_garbage(MessageType::kApplyVote, 4);
+  const auto told = heard<protocol::StateTold>();
+  ASSERT_EQ(told.size(), 2u);
+  for (const auto& t : told) EXPECT_EQ(t.state.committed.step, Step(8));
+  EXPECT_EQ(engine_.count("apply"), 1u);
+}
+
+// -- prepare and load
+
+TEST_F(WorkerTest, APlanIsPreparedByItsRank) {
+  join();
+  engine_.prepared = protocol::Prepared{.address = {std::byte{1}, std::byte{2}}};
+  prepare(2, 1);
+  EXPECT_THAT(engine_.calls, Contains("prepare 1"));
+  const auto told = heard<protocol::Prepared>();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].address.size(), 2u);
+  EXPECT_EQ(told[0].device, "fake device");
+}
+
+TEST_F(WorkerTest, APlanForSomebodyElseIsRefused) {
+  join();
+  prepare(2, 77);
+  expect_stopped(StatusCode::kAborted, "not for this worker");
+  EXPECT_EQ(engine_.count("prepare"), 0u);
+}
+
+TEST_F(WorkerTest, APlanForAnOlderProcessOfItsNumberIsRefused) {
+  join();
+  order(protocol::Fence{}, 2);
+  protocol::Prepare message = plan_for(2, 1);
+  message.ranks[1].incarnation = base::Incarnation(2);
+  order(message, 2);
+  expect_stopped(StatusCode::kAborted, "not for this worker");
+}
+
+TEST_F(WorkerTest, APlanOfAnotherEpochThanItsStampIsRefused) {
+  join();
+  order(protocol::Fence{}, 2);
+  order(plan_for(1, 0), 2);
+  expect_stopped(StatusCode::kAborted, "not for this worker");
+}
+
+TEST_F(WorkerTest, APlanThatCannotBeReadIsRefused) {
+  join();
+  order(protocol::Fence{}, 2);
+  order_garbage(MessageType::kPrepare, 2);
+  expect_stopped(StatusCode::kDataLoss, "");
+}
+
+TEST_F(WorkerTest, WhatCannotBePreparedIsToldWithItsCode) {
+  join();
+  engine_.prepared = base::resource_exhausted("no memory");
+  prepare(2, 0);
+  expect_stopped(StatusCode::kResourceExhausted, "no memory");
+}
+
+TEST_F(WorkerTest, LoadedIsTold) {
+  join();
+  engine_.loaded = protocol::Loaded{.tensors = {{base::TensorId(1), 77}}};
+  load(2, 0);
+  const auto told = heard<protocol::Loaded>();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].tensors[0].digest, 77u);
+  EXPECT_EQ(engine_.addresses.size(), 3u);
+}
+
+TEST_F(WorkerTest, LoadWithoutPrepareIsRefused) {
+  join();
+  order(protocol::Fence{}, 2);
+  order(protocol::Load{}, 2);
+  expect_stopped(StatusCode::kAborted, "load before prepare");
+  EXPECT_EQ(engine_.count("load"), 0u);
+}
+
+TEST_F(WorkerTest, APrepareOfTheEpochBeforeDoesNotCount) {
+  join();
+  prepare(2, 0);
+  order(protocol::Fence{}, 3);
+  clear();
+  order(protocol::Load{}, 3);
+  expect_stopped(StatusCode::kAborted, "load before prepare");
+}
+
+TEST_F(WorkerTest, WhatCannotBeLoadedIsToldWithItsCode) {
+  join();
+  engine_.loaded = base::unavailable("rank 2 does not answer");
+  load(2, 0);
+  expect_stopped(StatusCode::kUnavailable, "rank 2");
+  clear();
+  order_garbage(MessageType::kLoad, 2);
+  expect_stopped(StatusCode::kDataLoss, "");
+}
+
+// -- training
+
+class TrainingWorkerTest : public WorkerTest {
  protected:
-  // Up to Ready, as rank 1 of 2.
-  void make_ready() {
-    ASSERT_NO_FATAL_FAILURE(assign({"layout.pipelines=2"}, 2));
-    ASSERT_OK_AND_ASSIGN(const rpc::Ready ready, expect<rpc::Ready>());
-    EXPECT_EQ(ready.address, (rpc::Payload{std::byte{0xaa}, std::byte{0xbb}}));
-    EXPECT_THAT(ready.device, HasSubstr("reference"));
-    EXPECT_GT(ready.planned_bytes, uint64_t{1} << 20);
-    EXPECT_FALSE(process_->outcome().has_value());
+  void train(uint32_t rank) {
+    join();
+    load(2, rank);
+    clear();
+    order(protocol::Go{}, 2);
   }
+  static protocol::StepReport report(uint64_t step) { return {.step = Step(step)}; }
 };
 
-TEST_F(ReadyWorkerTest, ConnectsToTheAddressesOfTheStart) {
-  ASSERT_NO_FATAL_FAILURE(make_ready());
-  const rpc::Start start{.addresses = {{std::byte{1}}, {std::byte{2}, std::byte{3}}}};
-  ASSERT_OK(send(start));
-  expect_failed(StatusCode::kUnavailable, HasSubstr("no way to rank 1"));
-  EXPECT_EQ(script_.addresses, start.addresses);
-  EXPECT_GE(script_.closed, 1);
+TEST_F(TrainingWorkerTest, RankZeroFirstTellsWhatWasNotHeard) {
+  join();
+  engine_.reports = {report(1), report(2), report(3)};
+  load(2, 0);
+  clear();
+  order(protocol::Go{.reported = Step(1)}, 2);
+  const auto told = heard<protocol::StepReport>();
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].step, Step(2));
+  EXPECT_EQ(told[1].step, Step(3));
+  EXPECT_THAT(engine_.calls, ElementsAre("go"));
 }
 
-TEST_F(ReadyWorkerTest, AStartThatLacksAddressesIsRefused) {
-  ASSERT_NO_FATAL_FAILURE(make_ready());
-  ASSERT_OK(send(rpc::Start{.addresses = {{std::byte{1}}}}));
-  expect_failed(StatusCode::kDataLoss, HasSubstr("start lacks addresses"));
-  EXPECT_TRUE(script_.addresses.empty());
+TEST_F(TrainingWorkerTest, OtherRanksTellOnlyWhenTheyAreAsked) {
+  engine_.reports = {report(1), report(2)};
+  train(1);
+  EXPECT_THAT(heard<protocol::StepReport>(), IsEmpty());
+  engine_says([](EngineListener& l) { l.on_step(report(3)); });
+  engine_says([](EngineListener& l) { l.on_evaluation({.step = Step(3)}); });
+  EXPECT_THAT(agent_stage_.heard, IsEmpty());
+  order(protocol::AskReports{.reported = Step(1)}, 2);
+  EXPECT_EQ(heard<protocol::StepReport>().size(), 1u);
 }
 
-TEST_F(ReadyWorkerTest, AnotherMessageInPlaceOfTheStartIsRefused) {
-  ASSERT_NO_FATAL_FAILURE(make_ready());
-  ASSERT_OK(send(rpc::Goodbye{}));
-  expect_failed(StatusCode::kDataLoss, HasSubstr("type 9 where 4 was expected"));
+TEST_F(TrainingWorkerTest, RankZeroTellsStepsAndEvaluations) {
+  train(0);
+  engine_says([](EngineListener& l) { l.on_step(report(1)); });
+  engine_says([](EngineListener& l) { l.on_evaluation({.step = Step(1), .loss = 2.0}); });
+  EXPECT_EQ(heard<protocol::StepReport>().size(), 1u);
+  EXPECT_EQ(heard<protocol::EvaluationReport>().size(), 1u);
+  EXPECT_EQ(last().stamp.epoch, Epoch(2));
 }
 
-TEST_F(ReadyWorkerTest, AStartThatCannotBeReadIsRefused) {
-  ASSERT_NO_FATAL_FAILURE(make_ready());
-  ASSERT_OK(send_frame(4, rpc::Payload(3, std::byte{0xff})));
-  expect_failed(StatusCode::kDataLoss, ::testing::_);
+TEST_F(TrainingWorkerTest, AnEngineThatDoesNotStartIsTold) {
+  engine_.gone = base::internal("no thread");
+  train(0);
+  expect_stopped(StatusCode::kInternal, "no thread");
 }
 
-TEST_F(ReadyWorkerTest, WithoutAStartItGivesUpInTheEnd) {
-  ASSERT_NO_FATAL_FAILURE(make_ready());
-  world_.run_until(119_s);
-  EXPECT_FALSE(process_->outcome().has_value());
-  expect_failed(StatusCode::kDeadlineExceeded, ::testing::_);
-  EXPECT_LT(world_.now(), 121_s);
+TEST_F(TrainingWorkerTest, AGoThatCannotBeReadStartsNothing) {
+  join();
+  load(2, 0);
+  clear();
+  order_garbage(MessageType::kGo, 2);
+  EXPECT_THAT(engine_.calls, IsEmpty());
+  expect_stopped(StatusCode::kDataLoss, "");
 }
 
-TEST_F(ReadyWorkerTest, ACoordinatorThatClosesBeforeTheStartEndsIt) {
-  ASSERT_NO_FATAL_FAILURE(make_ready());
-  channel_->close();
-  EXPECT_THAT(outcome(), StatusIs(StatusCode::kUnavailable));
-  EXPECT_GE(script_.closed, 1);
+TEST_F(TrainingWorkerTest, HoldReachesTheEngineAndItsStopIsTold) {
+  train(0);
+  order(protocol::Hold{}, 2);
+  EXPECT_THAT(engine_.calls, Contains("hold"));
+  engine_says([](EngineListener& l) { l.on_stopped(base::Status::ok(), Step(4)); });
+  const auto stopped = heard<protocol::Stopped>();
+  ASSERT_EQ(stopped.size(), 1u);
+  EXPECT_EQ(stopped[0].code, 0u);
+  EXPECT_EQ(stopped[0].step, Step(4));
 }
 
-TEST_F(ReadyWorkerTest, ACoordinatorThatDiesBeforeTheStartEndsIt) {
-  ASSERT_NO_FATAL_FAILURE(make_ready());
-  world_.host("coordinator").kill(chaos::Crash::kProcess);
-  EXPECT_THAT(outcome(), StatusIs(StatusCode::kUnavailable));
-  EXPECT_LT(world_.now(), 1_s);
+TEST_F(TrainingWorkerTest, FinishedIsToldAgainWhenAsked) {
+  train(1);
+  engine_says([](EngineListener& l) { l.on_finished({.step = Step(9), .state_digest = 5}); });
+  EXPECT_EQ(heard<protocol::Finished>().size(), 1u);
+  order(protocol::AskReports{.reported = Step(9)}, 2);
+  const auto told = heard<protocol::Finished>();
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[1].state_digest, 5u);
+  EXPECT_FALSE(is_over());  // it waits for its dismissal
+  order(protocol::Fence{}, 3);
+  order(protocol::AskReports{.reported = Step(9)}, 3);
+  EXPECT_EQ(heard<protocol::Finished>().size(), 2u);  // of the epoch before
+}
+
+TEST_F(TrainingWorkerTest, UnknownOrdersAndGarbageDoNotEndIt) {
+  train(0);
+  order(rpc::Frame{.type = 999, .stamp = {.epoch = Epoch(2)}});
+  order_garbage(MessageType::kAskReports, 2);
+  order_garbage(MessageType::kBeatAck, 2);
+  EXPECT_FALSE(is_over());
+  engine_says([](EngineListener& l) { l.on_step(report(1)); });
+  EXPECT_EQ(heard<protocol::StepReport>().size(), 1u);
+}
+
+// -- silence of the agent
+
+TEST_F(TrainingWorkerTest, ItBeats) {
+  train(0);
+  const size_t before = agent_stage_.beats;
+  pass(10_s);
+  EXPECT_NEAR(static_cast<double>(agent_stage_.beats - before), 40.0, 1.0);
+  EXPECT_THAT(engine_.calls, Not(Contains(StartsWith("abort"))));
+}
+
+TEST_F(TrainingWorkerTest, WhenTheAgentIsSilentItLeavesItsEpochOnce) {
+  train(0);
+  agent_stage_.acks = false;
+  pass(5_s);
+  EXPECT_EQ(engine_.count("abort the agent is silent"), 1u);
+  expect_stopped(StatusCode::kAborted, "the agent is silent");
+  EXPECT_FALSE(is_over());
+
+  agent_stage_.acks = true;
+  pass(5_s);
+  agent_stage_.acks = false;
+  pass(5_s);
+  EXPECT_EQ(engine_.count("abort the agent is silent"), 2u);
+}
+
+TEST_F(TrainingWorkerTest, AsLongAsStepsAreCommittedSilenceIsNoReason) {
+  train(0);
+  agent_stage_.acks = false;
+  for (uint64_t s = 1; s <= 40; ++s) {
+    engine_says([s](EngineListener& l) { l.on_step(report(s)); });
+    pass(150_ms);
+  }
+  EXPECT_EQ(engine_.count("abort"), 0u);
+  pass(5_s);
+  EXPECT_EQ(engine_.count("abort the agent is silent"), 1u);
+}
+
+TEST_F(TrainingWorkerTest, AnOrphanEndsInTheEnd) {
+  train(0);
+  agent_stage_.acks = false;
+  pass(9 * 60_s);
+  EXPECT_FALSE(is_over());
+  EXPECT_THAT(outcome(), StatusIs(StatusCode::kUnavailable, HasSubstr("orphaned")));
+  EXPECT_LT(world_.now(), 11 * 60_s);
+}
+
+TEST_F(TrainingWorkerTest, ACutCableIsSilenceToo) {
+  train(0);
+  world_.network().partition({"worker"});
+  pass(5_s);
+  EXPECT_EQ(engine_.count("abort the agent is silent"), 1u);
+  world_.network().heal_all();
+  pass(5_s);
+  order(protocol::Fence{}, 3);
+  EXPECT_EQ(heard<protocol::StateTold>().size(), 1u);
 }
 
 }  // namespace

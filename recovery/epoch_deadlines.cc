@@ -1,0 +1,86 @@
+// What time does to a machine: phases that take too long, growth that has waited long enough.
+
+#include <algorithm>
+
+#include "recovery/epoch_machine.h"
+
+namespace perdure::recovery {
+
+void EpochMachine::on(const Tick&) {
+  if (now_ >= phase_end_) expire_phase();
+  if (phase_ == Phase::kActive && now_ >= grow_at_) {
+    grow_at_ = base::kNoDeadline;
+    enter("hold");
+    phase_ = Phase::kHolding;
+    phase_end_ = now_ + options_.hold_timeout;
+    planned_ = true;
+    change_why_ = "grow";
+    explain(base::Event("epoch.hold").with("epoch", epoch_).with("why", change_why_));
+    send(plan_->members, OrderHold{});
+  }
+}
+
+std::string EpochMachine::missing_workers() const {
+  std::string text;
+  for (uint32_t w = 0; w < options_.pipelines * options_.stages; ++w) {
+    if (!members_.contains(base::WorkerId(w)))
+      text += (text.empty() ? "" : ", ") + std::to_string(w);
+  }
+  return text;
+}
+
+void EpochMachine::expire_phase() {
+  phase_end_ = base::kNoDeadline;
+  switch (phase_) {
+    case Phase::kGathering:
+      end_job(base::deadline_exceeded("workers not ready in time: " + missing_workers()));
+      return;
+    case Phase::kRejoining:
+      some_may_return_ = true;
+      waiting_.clear();
+      check_rejoined();
+      return;
+    case Phase::kWaiting:
+      if (committed_.value() == 0 && std::exchange(some_may_return_, false)) {
+        begin_change(change_why_);  // from the seed, then: no step was seen
+      } else {
+        end_job(base::data_loss(change_why_));
+      }
+      return;
+    case Phase::kHolding:
+      begin_change("grow (a hold was not agreed on in time)");
+      return;
+    default:
+      break;
+  }
+  // Whoever has not answered is not to be relied on.
+  const std::set<base::WorkerId> late = waiting_;
+  const bool decided = phase_ != Phase::kCollecting;
+  for (const base::WorkerId worker : late) {
+    const std::string why = "no answer while " + std::string(to_string(phase_));
+    actions_.push_back(EndMember{members_.at(worker).id, why});
+    explain(base::Event("member.late").with("worker", worker).with("why", why));
+    drop(worker);
+  }
+  if (decided) {
+    begin_change("members did not answer in time");
+  } else {
+    on_collected();
+  }
+}
+
+// Would the job be faster with those who stand by?
+void EpochMachine::consider_growth() {
+  if (!options_.grow || phase_ != Phase::kActive || !plan_.has_value()) return;
+  if (members_.size() <= plan_->members.size()) return;
+  if (plan_->layout.ranks() >= options_.pipelines * options_.stages) return;
+  grow_at_ = now_ + options_.grow_delay;
+}
+
+void EpochMachine::give_back(base::Nanos time) {
+  if (phase_end_ != base::kNoDeadline) phase_end_ += time;
+}
+
+base::Nanos EpochMachine::next_deadline() const { return std::min(phase_end_, grow_at_); }
+
+}  // namespace perdure::recovery
