@@ -70,7 +70,7 @@ void FakeEngine::point(std::string_view name) {
   FAULT_POINT(name);
 }
 
-base::Task<base::Result<std::string>> FakeEngine::open(const protocol::JobText&) {
+base::Task<base::Result<std::string>> FakeEngine::open(protocol::JobText) {
   co_await pause(job_.prepare_mean);
   co_return std::string("simulated device");
 }
@@ -110,7 +110,7 @@ base::Result<recovery::VoteValue> FakeEngine::vote() const {
   return value;
 }
 
-base::Task<base::Status> FakeEngine::apply_vote(const recovery::VoteValue& vote) {
+base::Task<base::Status> FakeEngine::apply_vote(recovery::VoteValue vote) {
   co_await pause(job_.leave_mean);
   if (!(vote.id == pending_) || vote.step != committed_.step.next())
     co_return base::failed_precondition("that vote is not pending");

@@ -54,10 +54,10 @@ class FakeEngine final : public runtime::worker::EngineDriver {
   ~FakeEngine() override;
 
   void listen(runtime::worker::EngineListener& listener) override { listener_ = &listener; }
-  base::Task<base::Result<std::string>> open(const runtime::protocol::JobText& job) override;
+  base::Task<base::Result<std::string>> open(runtime::protocol::JobText job) override;
   base::Task<recovery::StateReport> fence(base::Epoch epoch) override;
   base::Result<recovery::VoteValue> vote() const override;
-  base::Task<base::Status> apply_vote(const recovery::VoteValue& vote) override;
+  base::Task<base::Status> apply_vote(recovery::VoteValue vote) override;
   recovery::StateReport state() const override;
   base::Task<base::Result<runtime::protocol::Prepared>> prepare(recovery::EpochPlan plan,
                                                                 base::Rank rank) override;

@@ -36,7 +36,7 @@ class EngineDriver {
   // Who hears of the training. Outlives the driver. Called once, before anything else.
   virtual void listen(EngineListener& listener) = 0;
   // Makes the device. Errors: of the device, of the job.
-  virtual base::Task<base::Result<std::string>> open(const protocol::JobText& job) = 0;
+  virtual base::Task<base::Result<std::string>> open(protocol::JobText job) = 0;
 
   // Leaves the epoch: aborts the fabric, ends a transfer, waits until the engine thread is quiet,
   // then says what is held. Tensors that had arrived whole in an unfinished transfer count as held.
@@ -44,7 +44,7 @@ class EngineDriver {
   // The result of the vote that made the committed step; kNotFound when it is not there.
   virtual base::Result<recovery::VoteValue> vote() const = 0;
   // Commits the pending step with it. kFailedPrecondition when it is not the vote that is pending.
-  virtual base::Task<base::Status> apply_vote(const recovery::VoteValue& vote) = 0;
+  virtual base::Task<base::Status> apply_vote(recovery::VoteValue vote) = 0;
   virtual recovery::StateReport state() const = 0;
 
   // Makes the new epoch's communicators; gives the address for the others.

@@ -54,7 +54,7 @@ void ThreadedEngine::tell(base::UniqueFunction<void(ThreadedEngine&)> what) {
   });
 }
 
-base::Task<base::Result<std::string>> ThreadedEngine::open(const protocol::JobText& job) {
+base::Task<base::Result<std::string>> ThreadedEngine::open(protocol::JobText job) {
   CHECK(listener_ != nullptr) << "nobody listens";
   CO_ASSIGN_OR_RETURN(reports_, ReportRing::make());
   base::UniqueFunction<base::Result<std::string>()> work = [this, job] { return core_.open(job); };
@@ -79,7 +79,7 @@ base::Result<recovery::VoteValue> ThreadedEngine::vote() const {
   return quiet_.vote;
 }
 
-base::Task<base::Status> ThreadedEngine::apply_vote(const recovery::VoteValue& vote) {
+base::Task<base::Status> ThreadedEngine::apply_vote(recovery::VoteValue vote) {
   if (phase_ != Phase::kIdle) co_return base::failed_precondition("the engine is in an epoch");
   struct Answer {
     base::Status status;

@@ -29,10 +29,10 @@ class ThreadedEngine final : public EngineDriver {
   ~ThreadedEngine() override;
 
   void listen(EngineListener& listener) override { listener_ = &listener; }
-  base::Task<base::Result<std::string>> open(const protocol::JobText& job) override;
+  base::Task<base::Result<std::string>> open(protocol::JobText job) override;
   base::Task<recovery::StateReport> fence(base::Epoch epoch) override;
   base::Result<recovery::VoteValue> vote() const override;
-  base::Task<base::Status> apply_vote(const recovery::VoteValue& vote) override;
+  base::Task<base::Status> apply_vote(recovery::VoteValue vote) override;
   // As of when the engine was quiet last.
   recovery::StateReport state() const override { return quiet_.report; }
   base::Task<base::Result<protocol::Prepared>> prepare(recovery::EpochPlan plan,

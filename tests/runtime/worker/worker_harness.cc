@@ -46,7 +46,7 @@ size_t EngineStage::count(const std::string& call) const {
   return result;
 }
 
-Task<base::Result<std::string>> ScriptedEngine::open(const protocol::JobText& job) {
+Task<base::Result<std::string>> ScriptedEngine::open(protocol::JobText job) {
   stage_.calls.push_back("open " + job.source);
   co_return stage_.device;
 }
@@ -69,7 +69,7 @@ Task<recovery::StateReport> ScriptedEngine::fence(base::Epoch epoch) {
   co_return stage_.state;
 }
 
-Task<Status> ScriptedEngine::apply_vote(const recovery::VoteValue& vote) {
+Task<Status> ScriptedEngine::apply_vote(recovery::VoteValue vote) {
   stage_.calls.emplace_back("apply");
   stage_.given_vote = vote;
   if (stage_.applied.is_ok()) stage_.state = stage_.state_after_apply;

@@ -46,10 +46,10 @@ class ScriptedEngine final : public EngineDriver {
  public:
   explicit ScriptedEngine(EngineStage& stage) : stage_(stage) {}
   void listen(EngineListener& listener) override { stage_.listener = &listener; }
-  base::Task<base::Result<std::string>> open(const protocol::JobText& job) override;
+  base::Task<base::Result<std::string>> open(protocol::JobText job) override;
   base::Task<recovery::StateReport> fence(base::Epoch epoch) override;
   base::Result<recovery::VoteValue> vote() const override { return stage_.vote; }
-  base::Task<base::Status> apply_vote(const recovery::VoteValue& vote) override;
+  base::Task<base::Status> apply_vote(recovery::VoteValue vote) override;
   recovery::StateReport state() const override { return stage_.state; }
   base::Task<base::Result<protocol::Prepared>> prepare(recovery::EpochPlan plan,
                                                        base::Rank rank) override;
