@@ -245,8 +245,12 @@ void AgentProcess::follow(NodeStage::WorkerBody& body, const protocol::ToWorkers
       tell(worker, protocol::StateTold{.state = body.state}, epoch);
       break;
     case MessageType::kPrepare: {
-      body.plan = rpc::from_bytes<protocol::Prepare>(order.payload).value().plan;
-      body.rank = *recovery::rank_of(*body.plan, body.info.worker, body.info.incarnation);
+      const auto message = rpc::from_bytes<protocol::Prepare>(order.payload).value();
+      body.plan = message.plan;
+      for (const protocol::RankedWorker& entry : message.ranks) {
+        if (entry.worker == body.info.worker && entry.incarnation == body.info.incarnation)
+          body.rank = entry.rank;
+      }
       tell(worker, protocol::Prepared{.address = {std::byte(worker)}, .device = "fake"}, epoch);
       break;
     }
