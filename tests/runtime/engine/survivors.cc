@@ -18,7 +18,7 @@ kernels::Device& device_of(const std::string& name, uint32_t worker) {
 
 }  // namespace
 
-thread_local uint32_t current_rank = ~0u;
+constinit thread_local uint32_t current_rank = ~0u;
 
 Survivors::Survivors(const TrainJob& job, uint32_t count) : job_(job), survivors_(count) {
   for (uint32_t i = 0; i < count; ++i) {

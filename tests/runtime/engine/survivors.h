@@ -24,7 +24,7 @@ struct Survivor {
 };
 
 // The rank whose thread this is; set by Survivors.
-extern thread_local uint32_t current_rank;
+extern constinit thread_local uint32_t current_rank;
 
 class Survivors {
  public:
