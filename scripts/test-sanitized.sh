@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 cores=$(nproc)
 jobs=${JOBS:-$((cores < 4 ? cores : 4))}
 # OpenMP inside oneDNN and UCX's own threads are not built with ThreadSanitizer, so it sees no order between them.
-threaded_tests=(base_test collective_test engine_test worker_engine_test)
+threaded_tests=(base_test collective_test engine_test)
 
 asan() {
   cmake --preset asan
