@@ -10,6 +10,7 @@ void EpochMachine::on(const Tick&) {
   if (now_ >= phase_end_) expire_phase();
   if (phase_ == Phase::kActive && now_ >= grow_at_) {
     grow_at_ = base::kNoDeadline;
+    if (!would_gain()) return;
     enter("hold");
     phase_ = Phase::kHolding;
     phase_end_ = now_ + options_.hold_timeout;
@@ -69,12 +70,32 @@ void EpochMachine::expire_phase() {
   }
 }
 
-// Would the job be faster with those who stand by?
+// Somebody is there who was not when the last plan was made.
 void EpochMachine::consider_growth() {
-  if (!options_.grow || phase_ != Phase::kActive || !plan_.has_value()) return;
-  if (members_.size() <= plan_->members.size()) return;
+  if (!options_.grow || phase_ != Phase::kActive) return;
   if (plan_->layout.ranks() >= options_.pipelines * options_.stages) return;
-  grow_at_ = now_ + options_.grow_delay;
+  const bool any_new = std::any_of(members_.begin(), members_.end(), [this](const auto& entry) {
+    return !entry.second.state.has_value() && !is_member(entry.first, entry.second.id.incarnation);
+  });
+  if (any_new) grow_at_ = now_ + options_.grow_delay;
+}
+
+// Would the job be faster with those who stand by? Members hold what their stage needs.
+bool EpochMachine::would_gain() const {
+  std::map<base::WorkerId, std::vector<base::TensorId>> held;
+  for (const parallel::PipelinePlace& pipeline : plan_->layout.pipelines) {
+    for (const parallel::StagePlace& stage : pipeline.stages) {
+      held[plan_->members[stage.rank.value()].worker] =
+          parallel::tensors_of_layers(options_.model, stage.layer_begin, stage.layer_end);
+    }
+  }
+  parallel::ReplanInput input = replan_input();
+  for (const auto& [worker, member] : members_) {
+    input.workers.push_back(
+        {.worker = worker, .node = member.id.node, .held = std::move(held[worker])});
+  }
+  const auto options = parallel::replan(input);
+  return options.is_ok() && options->front().name != "same";
 }
 
 void EpochMachine::give_back(base::Nanos time) {

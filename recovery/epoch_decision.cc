@@ -65,8 +65,8 @@ void EpochMachine::on_state_missing(base::Status why) {
   explain(base::Event("epoch.wait").with("epoch", epoch_).with("why", change_why_));
 }
 
-base::Result<std::vector<parallel::ReplanOption>> EpochMachine::options_for(
-    const Resolution& resolution) {
+// The job and its last layout; without workers.
+parallel::ReplanInput EpochMachine::replan_input() const {
   parallel::ReplanInput input;
   input.model = &options_.model;
   input.target_pipelines = options_.pipelines;
@@ -74,6 +74,17 @@ base::Result<std::vector<parallel::ReplanOption>> EpochMachine::options_for(
   input.micro_batches = options_.micro_batches;
   input.grain = options_.grain;
   input.layer_cost = options_.layer_cost;
+  if (last_active_.has_value()) {
+    input.old_layout = last_active_->layout;
+    for (const PlanMember& member : last_active_->members)
+      input.old_workers.push_back(member.worker);
+  }
+  return input;
+}
+
+base::Result<std::vector<parallel::ReplanOption>> EpochMachine::options_for(
+    const Resolution& resolution) const {
+  parallel::ReplanInput input = replan_input();
   input.from_seed = resolution.committed.step.value() == 0;
   for (const auto& [worker, member] : members_) {
     if (!member.state.has_value()) continue;  // it came after the collection
@@ -85,11 +96,6 @@ base::Result<std::vector<parallel::ReplanOption>> EpochMachine::options_for(
       for (const TensorDigest& d : member.state->tensors) entry.held.push_back(d.tensor);
     }
     input.workers.push_back(std::move(entry));
-  }
-  if (last_active_.has_value()) {
-    input.old_layout = last_active_->layout;
-    for (const PlanMember& member : last_active_->members)
-      input.old_workers.push_back(member.worker);
   }
   return parallel::replan(input);
 }
@@ -166,7 +172,6 @@ void EpochMachine::adopt(const parallel::ReplanOption& option, const Resolution&
   const base::Status legal = check_plan(options_.model, plan);
   CHECK(legal.is_ok()) << legal;
   set_plan(std::move(plan));
-  step_seconds_ = option.step_seconds;
 }
 
 void EpochMachine::on(const Prepared& event) {

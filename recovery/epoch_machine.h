@@ -111,6 +111,7 @@ class EpochMachine {
   void end_job(base::Status status);
   void expire_phase();
   void consider_growth();
+  bool would_gain() const;
   void check_rejoined();
   std::string missing_workers() const;
 
@@ -118,7 +119,8 @@ class EpochMachine {
   void on_collected();
   void resolve_and_decide();
   void decide(const Resolution& resolution, const std::vector<ToldState>& told);
-  base::Result<std::vector<parallel::ReplanOption>> options_for(const Resolution& resolution);
+  base::Result<std::vector<parallel::ReplanOption>> options_for(const Resolution& resolution) const;
+  parallel::ReplanInput replan_input() const;
   void adopt(const parallel::ReplanOption& option, const Resolution& resolution);
   void on_prepared();
   void on_loaded();
@@ -139,7 +141,6 @@ class EpochMachine {
   std::optional<EpochPlan> plan_;
   std::vector<std::pair<base::WorkerId, base::Rank>> seats_;  // of plan_, ascending
   std::optional<EpochPlan> last_active_;
-  double step_seconds_ = 0.0;            // predicted, of plan_
   std::set<base::WorkerId> waiting_;     // whose answer this phase needs
   size_t unfinished_ = 0;                // members of plan_ that have not finished
   std::optional<base::WorkerId> asked_;  // for the vote that others lack

@@ -1,26 +1,13 @@
 #include "recovery/gate.h"
 
+#include "parallel/transfer_plan.h"
+
 namespace perdure::recovery {
 namespace {
 
 GateResult refuse(base::Rank rank, const std::string& text) {
   return {.status = base::data_loss("gate: rank " + std::to_string(rank.value()) + " " + text),
           .culprit = rank};
-}
-
-// The tensors of a stage, ascending; as Layout::tensors, without looking the rank up.
-std::vector<base::TensorId> tensors_of(const parallel::ModelSpec& model,
-                                       const parallel::StagePlace& stage) {
-  std::vector<bool> held(model.tensors.size(), false);
-  for (uint32_t layer = stage.layer_begin; layer < stage.layer_end; ++layer) {
-    for (const parallel::TensorUseInLayer& use : model.layers[layer].tensors)
-      held[use.tensor.value()] = true;
-  }
-  std::vector<base::TensorId> result;
-  for (uint32_t t = 0; t < held.size(); ++t) {
-    if (held[t]) result.push_back(base::TensorId(t));
-  }
-  return result;
 }
 
 }  // namespace
@@ -40,7 +27,8 @@ GateResult check_gate(const parallel::ModelSpec& model, const EpochPlan& plan,
                           "; the plan resumes at step " + std::to_string(plan.resume.step.value()) +
                           ", cursor " + std::to_string(plan.resume.samples_consumed));
       }
-      const std::vector<base::TensorId> expected = tensors_of(model, stage);
+      const std::vector<base::TensorId> expected =
+          parallel::tensors_of_layers(model, stage.layer_begin, stage.layer_end);
       if (report.tensors.size() != expected.size()) {
         return refuse(stage.rank, "holds " + std::to_string(report.tensors.size()) +
                                       " tensors, its stage has " + std::to_string(expected.size()));

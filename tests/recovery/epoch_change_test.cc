@@ -230,6 +230,18 @@ TEST_F(GrowthTest, WhoComesDuringAChangeIsTakenInAfterIt) {
   EXPECT_EQ(plan_workers(), Ids({0, 1, 2, 3}));
 }
 
+// With two micro-batches two pipelines of one stage are as fast as anything that three workers can
+// do.
+TEST_F(GrowthTest, WhoWouldMakeNothingFasterStandsByAndIsNotAskedAgain) {
+  options_.micro_batches = 2;
+  shrink();
+  const uint64_t before = epoch();
+  up(2);
+  for (int i = 0; i < 20; ++i) pass(options_.grow_delay);
+  EXPECT_EQ(epoch(), before);
+  EXPECT_EQ(phase(), Phase::kActive);
+}
+
 TEST_F(GrowthTest, AJobThatMayNotGrowDoesNot) {
   options_.grow = false;
   shrink();
