@@ -22,7 +22,7 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   bible-kjv bible-kjv-text  # the text that the quickstart trains on
 )
-bench_packages=(python3-torch libopenblas-openmp-dev)
+bench_packages=(python3-torch libopenblas-openmp-dev libjemalloc2)
 
 for arg in "$@"; do
   case "$arg" in

@@ -197,7 +197,7 @@ Status Agent::handle(const rpc::Frame& frame) {
     }
     case MessageType::kToWorkers: {
       ASSIGN_OR_RETURN(const auto message, protocol::from_frame<protocol::ToWorkers>(frame));
-      workers_.send(message, frame.stamp.epoch);
+      workers_.send(message, frame.stamp);
       return Status::ok();
     }
     case MessageType::kEndWorker: {

@@ -221,7 +221,7 @@ void WorkerSet::put(Slot& slot, rpc::Frame frame) {
   if (!queued.is_ok()) give_up(slot, "does not read its messages: " + queued.message());
 }
 
-void WorkerSet::send(const protocol::ToWorkers& message, base::Epoch epoch) {
+void WorkerSet::send(const protocol::ToWorkers& message, const rpc::Stamp& stamp) {
   if (!goes_to_workers(message.type)) {
     LOG_WARNING("agent", "a message that is not for workers",
                 KV("type", static_cast<int>(message.type)));
@@ -234,9 +234,11 @@ void WorkerSet::send(const protocol::ToWorkers& message, base::Epoch epoch) {
                 KV("incarnation", target.incarnation));
       continue;
     }
-    note_sent(slot->info, message.type, epoch);
+    note_sent(slot->info, message.type, stamp.epoch);
     put(*slot, {.type = static_cast<uint16_t>(message.type),
-                .stamp = {.epoch = epoch, .incarnation = node_incarnation_},
+                .stamp = {.epoch = stamp.epoch,
+                          .incarnation = node_incarnation_,
+                          .budget_ms = stamp.budget_ms},
                 .payload = message.payload});
   }
 }

@@ -67,7 +67,7 @@ class WorkerSet {
   base::Step step() const;                       // newest that any of them committed
 
   // To those targets that are up in that very incarnation.
-  void send(const protocol::ToWorkers& message, base::Epoch epoch);
+  void send(const protocol::ToWorkers& message, const rpc::Stamp& stamp);
   void end(const protocol::WorkerTarget& target, const std::string& why);
   // To all that are up, in their own epoch.
   void fence(const std::string& why);

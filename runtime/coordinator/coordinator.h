@@ -121,8 +121,14 @@ class Coordinator {
   void ask_reports();
   void feed(const recovery::MachineEvent& event);
   std::vector<recovery::MachineAction> ask_machine(const recovery::MachineEvent& event);
-  void carry_out(const recovery::MachineAction& action);
+  void carry_out(const recovery::EnterPhase& enter);
   void carry_out(const recovery::Send& send);
+  void carry_out(const recovery::RecordDecided& decided);
+  void carry_out(const recovery::RecordActive& active);
+  void carry_out(const recovery::EndMember& ended);
+  void carry_out(const recovery::Explain& explain);
+  void carry_out(const recovery::EndJob& job);
+  uint32_t budget_ms() const;
   // What a message says to the workers of one node.
   using PayloadOf = std::function<rpc::Payload(const std::vector<protocol::WorkerTarget>&)>;
   void send_to(const recovery::Send& send, protocol::MessageType type, const PayloadOf& payload_of);

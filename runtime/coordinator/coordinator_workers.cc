@@ -41,15 +41,7 @@ void Coordinator::feed(const recovery::MachineEvent& event) {
   if (end_.has_value()) return;
   for (const recovery::MachineAction& action : ask_machine(event)) {
     if (end_.has_value()) return;
-    std::visit(
-        [this](const auto& a) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(a)>, recovery::Send>) {
-            carry_out(a);
-          } else {
-            carry_out(recovery::MachineAction(a));
-          }
-        },
-        action);
+    std::visit([this](const auto& a) { carry_out(a); }, action);
   }
 }
 
@@ -67,31 +59,35 @@ void Coordinator::record_progress() {
   record(RecordKind::kProgress, rpc::to_bytes(progress_));
 }
 
-void Coordinator::carry_out(const recovery::MachineAction& action) {
-  if (const auto* enter = std::get_if<recovery::EnterPhase>(&action)) {
-    base::fault_time.epoch.store(enter->epoch.value(), std::memory_order_relaxed);
-    base::fault_time.step.store(machine_.committed().next().value(), std::memory_order_relaxed);
-    FAULT_POINT("coordinator." + std::string(enter->name));
-    observer_.on_event(
-        base::Event("epoch.phase").with("epoch", enter->epoch).with("phase", enter->name));
-  } else if (const auto* decided = std::get_if<recovery::RecordDecided>(&action)) {
-    record_progress();
-    record(RecordKind::kDecided, rpc::to_bytes(decided->plan));
-  } else if (const auto* active = std::get_if<recovery::RecordActive>(&action)) {
-    if (record(RecordKind::kActive, rpc::to_bytes(active->epoch)))
-      observer_.on_active(*machine_.plan());
-  } else if (const auto* ended = std::get_if<recovery::EndMember>(&action)) {
-    Node& node = nodes_[ended->member.node];
-    node.workers.erase(ended->member.worker);
-    const protocol::EndWorker message{.target = {ended->member.worker, ended->member.incarnation},
-                                      .why = ended->why};
-    if (node.session != nullptr) tell(*node.session, protocol::to_frame(message, stamp()));
-  } else if (const auto* explain = std::get_if<recovery::Explain>(&action)) {
-    observer_.on_event(explain->event);
-  } else if (const auto* job = std::get_if<recovery::EndJob>(&action)) {
-    end(job->status);
-  }
+void Coordinator::carry_out(const recovery::EnterPhase& enter) {
+  base::fault_time.epoch.store(enter.epoch.value(), std::memory_order_relaxed);
+  base::fault_time.step.store(machine_.committed().next().value(), std::memory_order_relaxed);
+  FAULT_POINT("coordinator." + std::string(enter.name));
+  observer_.on_event(
+      base::Event("epoch.phase").with("epoch", enter.epoch).with("phase", enter.name));
 }
+
+void Coordinator::carry_out(const recovery::RecordDecided& decided) {
+  record_progress();
+  record(RecordKind::kDecided, rpc::to_bytes(decided.plan));
+}
+
+void Coordinator::carry_out(const recovery::RecordActive& active) {
+  if (record(RecordKind::kActive, rpc::to_bytes(active.epoch)))
+    observer_.on_active(*machine_.plan());
+}
+
+void Coordinator::carry_out(const recovery::EndMember& ended) {
+  Node& node = nodes_[ended.member.node];
+  node.workers.erase(ended.member.worker);
+  const protocol::EndWorker message{.target = {ended.member.worker, ended.member.incarnation},
+                                    .why = ended.why};
+  if (node.session != nullptr) tell(*node.session, protocol::to_frame(message, stamp()));
+}
+
+void Coordinator::carry_out(const recovery::Explain& explain) { observer_.on_event(explain.event); }
+
+void Coordinator::carry_out(const recovery::EndJob& job) { end(job.status); }
 
 void Coordinator::carry_out(const recovery::Send& send) {
   const auto deliver = [&](const auto& message) {
@@ -156,6 +152,14 @@ void Coordinator::send_load(const recovery::Send& send, const recovery::OrderLoa
   });
 }
 
+// An order is of use as long as its phase lasts; one that starts training, for ever.
+uint32_t Coordinator::budget_ms() const {
+  const base::Nanos end = machine_.next_deadline();
+  if (end == base::kNoDeadline) return 0;
+  const base::Nanos left = std::max(end - clock_.now(), base::Nanos(1'000'000));
+  return static_cast<uint32_t>(left / std::chrono::milliseconds(1));
+}
+
 void Coordinator::send_to(const recovery::Send& send, protocol::MessageType type,
                           const PayloadOf& payload_of) {
   std::map<base::NodeId, protocol::ToWorkers> by_node;
@@ -168,6 +172,7 @@ void Coordinator::send_to(const recovery::Send& send, protocol::MessageType type
     message.payload = payload_of(message.targets);
     rpc::Stamp with = stamp();
     with.epoch = send.epoch;
+    with.budget_ms = budget_ms();
     tell(*session, protocol::to_frame(message, with));
   }
 }

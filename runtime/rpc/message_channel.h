@@ -26,7 +26,9 @@ inline constexpr size_t kFrameHeaderBytes = 40;
 struct Stamp {
   base::Epoch epoch;              // the newest that the sender knows; 0: none
   base::Incarnation incarnation;  // of the sender's process; 0: it has none yet
-  uint32_t budget_ms = 0;  // the message is worth nothing so long after it was sent; 0: for ever
+  // An order is dropped by its worker when its turn comes later than this after its arrival; 0:
+  // never.
+  uint32_t budget_ms = 0;
 };
 
 struct Frame {

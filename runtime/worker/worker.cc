@@ -135,15 +135,24 @@ void Worker::take(rpc::Frame frame) {
     LOG_WARNING("worker", "order of an epoch without a fence", KV("type", frame.type));
     return;
   }
-  const base::Status queued = orders_.try_push(std::move(frame));
+  const base::Nanos deadline =
+      frame.stamp.budget_ms == 0
+          ? base::kNoDeadline
+          : services_.clock.now() + std::chrono::milliseconds(frame.stamp.budget_ms);
+  const base::Status queued = orders_.try_push(Order{std::move(frame), deadline});
   if (!queued.is_ok()) leave(queued.annotate("too many orders"));
 }
 
 base::Task<void> Worker::order_loop() {
   while (true) {
-    base::Result<rpc::Frame> order = co_await orders_.pop(base::kNoDeadline);
+    base::Result<Order> order = co_await orders_.pop(base::kNoDeadline);
     if (!order.is_ok()) co_return;
-    if (order->stamp.epoch == epoch_) co_await carry_out(std::move(order).value());
+    if (order->frame.stamp.epoch != epoch_) continue;
+    if (services_.clock.now() > order->deadline) {
+      LOG_WARNING("worker", "order that is too late", KV("type", order->frame.type));
+      continue;
+    }
+    co_await carry_out(std::move(order->frame));
   }
 }
 

@@ -7,7 +7,8 @@
 //   send loop ◄──── outgoing ◄────────────── answers, reports ┘
 //
 // Orders are done one after another. A Fence makes all orders of older epochs void: those that wait
-// are dropped, and the one that runs is aborted and its answer not sent.
+// are dropped, and the one that runs is aborted and its answer not sent. An order whose budget
+// (rpc::Stamp) is over before its turn comes is dropped, too: its phase has ended.
 //
 // Threads: the component's.
 
@@ -51,6 +52,11 @@ class Worker : private EngineListener {
   base::Task<base::Status> run();
 
  private:
+  struct Order {
+    rpc::Frame frame;
+    base::Nanos deadline;
+  };
+
   base::Task<base::Status> join();
   base::Task<void> receive_loop();
   base::Task<void> order_loop();
@@ -87,7 +93,7 @@ class Worker : private EngineListener {
   std::optional<membership::LeaseKeeper> lease_;
   base::Nanos beat_every_{0};
   std::string device_;
-  base::TaskQueue<rpc::Frame> orders_;
+  base::TaskQueue<Order> orders_;
   base::TaskQueue<rpc::Frame> outgoing_;
   base::Condition left_;
   std::optional<base::Status> end_;  // why run() returns

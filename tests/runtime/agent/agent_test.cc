@@ -112,6 +112,20 @@ TEST_F(AgentTest, AMessageForAnOldIncarnationIsDropped) {
   EXPECT_EQ(agent().workers()[0].activity, Activity::kIdle);
 }
 
+TEST_F(AgentTest, AnOrderKeepsItsBudgetOnItsWay) {
+  start();
+  rpc::Frame frame = protocol::to_frame(
+      to_worker(0, workers_.newest(0).start.incarnation, protocol::Fence{}), {.epoch = kEpoch});
+  frame.stamp.budget_ms = 4321;
+  on("coordinator", [this, frame] { coordinator_->say(frame); });
+  pass(50_ms);
+  ASSERT_EQ(workers_.newest(0).heard_count(MessageType::kFence), 1u);
+  for (const Heard& h : workers_.newest(0).heard) {
+    if (h.frame.type != static_cast<uint16_t>(MessageType::kFence)) continue;
+    EXPECT_EQ(h.frame.stamp.budget_ms, 4321u);
+  }
+}
+
 TEST_F(AgentTest, AMessageThatIsNotForWorkersIsDropped) {
   start();
   tell(0, protocol::EndWorker{}, kEpoch);

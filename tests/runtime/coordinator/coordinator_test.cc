@@ -15,6 +15,10 @@ using ::testing::IsEmpty;
 using testing::StatusIs;
 using ::testing::UnorderedElementsAre;
 
+uint32_t to_ms(base::Nanos time) {
+  return static_cast<uint32_t>(time / std::chrono::milliseconds(1));
+}
+
 TEST_F(CoordinatorTest, AJobRunsFromTheJoinToTheDismissal) {
   boot_coordinator();
   boot_agent(0);
@@ -43,6 +47,19 @@ TEST_F(CoordinatorTest, TheWelcomeSaysWhatTheAgentNeeds) {
   EXPECT_EQ(welcome->lease_ms, 1000u);
   EXPECT_EQ(welcome->beat_ms, 250u);
   EXPECT_EQ(welcome->job.toml, options_.job.toml);
+  finish_job();
+}
+
+TEST_F(CoordinatorTest, OrdersSayHowLongTheirPhaseLasts) {
+  start_job();
+  std::map<MessageType, uint32_t> budgets;
+  for (const rpc::Frame& frame : nodes_[1].heard) {
+    const auto order = protocol::from_frame<protocol::ToWorkers>(frame);
+    if (order.is_ok()) budgets[order->type] = frame.stamp.budget_ms;
+  }
+  EXPECT_EQ(budgets.at(MessageType::kFence), to_ms(options_.machine.phase_timeout));
+  EXPECT_GT(budgets.at(MessageType::kLoad), to_ms(options_.machine.phase_timeout));
+  EXPECT_EQ(budgets.at(MessageType::kGo), 0u) << "training has no end";
   finish_job();
 }
 

@@ -170,6 +170,20 @@ TEST_F(WorkerTest, AFenceInterruptsAPrepareAndVoidsWhatWaits) {
   EXPECT_THAT(heard<protocol::Prepared>(), IsEmpty());
 }
 
+// The phase that it belongs to has ended: what was ordered in it is not to be begun any more.
+TEST_F(WorkerTest, AnOrderWhoseTimeIsOverIsNotBegun) {
+  join();
+  engine_.fence_blocks = true;
+  order(protocol::Fence{}, 1);
+  rpc::Frame late = protocol::to_frame(plan_for(1, 0), {.epoch = Epoch(1), .budget_ms = 500});
+  order(late);
+  rpc::Frame in_time = protocol::to_frame(protocol::Hold{}, {.epoch = Epoch(1), .budget_ms = 5000});
+  order(in_time);
+  pass(1_s);
+  release_engine();
+  EXPECT_THAT(engine_.calls, ElementsAre("abort epoch 1 begins", "fence 1", "hold"));
+}
+
 TEST_F(WorkerTest, TwoFencesAreAnsweredOnce) {
   join();
   engine_.fence_blocks = true;
