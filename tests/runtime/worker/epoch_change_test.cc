@@ -13,8 +13,10 @@ using engine::Strike;
 using engine::Survivor;
 using engine::Survivors;
 using parallel::TensorMove;
+using ::perdure::testing::IsOk;
 using ::perdure::testing::StatusIs;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 engine::TrainJob small_job(uint32_t steps) {
@@ -166,7 +168,8 @@ TEST_F(TransferTest, AChangedChunkIsNamedAndWholeTensorsStay) {
   EXPECT_THAT(world_.at(1).status,
               StatusIs(StatusCode::kDataLoss,
                        AllOf(HasSubstr("tensor 0 ("), HasSubstr("chunk 2 from rank 0"))));
-  EXPECT_THAT(world_.at(0).status, StatusIs(StatusCode::kUnavailable));
+  // The source may have sent the last chunk before it hears of the changed one.
+  EXPECT_THAT(world_.at(0).status, AnyOf(IsOk(), StatusIs(StatusCode::kUnavailable)));
   EXPECT_EQ(store(1).digests().size(), before);
   EXPECT_FALSE(store(1).holds(base::TensorId(0)));
   EXPECT_TRUE(store(1).has_state());
