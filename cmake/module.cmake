@@ -7,12 +7,27 @@
 #
 # One source folder = one static library `perdure_<folder with _ for />`. Beside the library it makes
 #   perdure_X_link    links the WHOLE archive with only its declared dependencies: an undeclared one does not link
-#   perdure_X_headers (with PERDURE_CHECK_HEADERS) compiles every header alone
+#   perdure_X_headers (with PERDURE_CHECK_HEADERS) compiles every header alone; one that its own source includes first
+#                     is checked by that source
 include_guard()
 
 function(perdure_target_name out folder)
   string(REPLACE "/" "_" name ${folder})
   set(${out} perdure_${name} PARENT_SCOPE)
+endfunction()
+
+# Whether x.cc, beside x.h, includes it before anything else.
+function(perdure_is_first_include out folder header)
+  string(REGEX REPLACE "\\.h$" ".cc" source ${header})
+  set(first "")
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/${source} first REGEX "^#include" LIMIT_COUNT 1)
+  endif()
+  if(first STREQUAL "#include \"${folder}/${header}\"")
+    set(${out} TRUE PARENT_SCOPE)
+  else()
+    set(${out} FALSE PARENT_SCOPE)
+  endif()
 endfunction()
 
 function(add_module folder)
@@ -45,7 +60,8 @@ function(add_module folder)
   if(PERDURE_CHECK_HEADERS)
     set(check_sources)
     foreach(header ${headers})
-      if(NOT header IN_LIST ARG_EXCLUDE_HEADERS)
+      perdure_is_first_include(is_checked ${folder} ${header})
+      if(NOT is_checked AND NOT header IN_LIST ARG_EXCLUDE_HEADERS)
         set(check ${CMAKE_CURRENT_BINARY_DIR}/header_check/${header}.cc)
         file(CONFIGURE OUTPUT ${check} CONTENT "#include \"${folder}/${header}\"\n#include \"${folder}/${header}\"\n")
         list(APPEND check_sources ${check})

@@ -10,6 +10,9 @@ include_guard()
 
 find_package(GTest REQUIRED)
 
+# All unit and simulation tests, without the programs that the process tests need.
+add_custom_target(unit_and_sim_tests)
+
 function(add_module_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS;LIBS" ${ARGN})
   if(NOT ARG_LABEL)
@@ -26,4 +29,7 @@ function(add_module_test name)
   endforeach()
   add_test(NAME ${name} COMMAND ${name}_test WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_LABEL MATCHES "^(unit|sim)$")
+    add_dependencies(unit_and_sim_tests ${name}_test)
+  endif()
 endfunction()

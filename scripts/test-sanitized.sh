@@ -12,7 +12,7 @@ threaded_tests=(base_test collective_test engine_test)
 
 asan() {
   cmake --preset asan
-  cmake --build build/asan -j "$jobs"
+  cmake --build build/asan -j "$jobs" --target unit_and_sim_tests
   # Of the op conformance suite only the instruction set that this machine uses best: the others are the same source.
   ctest --test-dir build/asan --output-on-failure -L 'unit|sim' -LE slow -E kernels_conformance
   build/asan/tests/kernels/kernels_conformance_test --gtest_filter='*best'
