@@ -30,13 +30,16 @@ struct StoredTensor {
   uint64_t begin = 0;  // bytes from the beginning of the data
   uint64_t end = 0;
 };
+// What type and shape need. kInvalidArgument: overflow, also beside a 0, a negative size, not whole
+// bytes.
+base::Result<uint64_t> stored_bytes(const StoredTensor& tensor);
 
 struct SafetensorsHeader {
   std::vector<StoredTensor> tensors;  // ascending by (begin, end, name)
   std::map<std::string, std::string> metadata;
   uint64_t data_offset = 0;  // in the file
   uint64_t data_bytes = 0;
-  const StoredTensor* find(std::string_view name) const;
+  const StoredTensor* find(std::string_view name) const;  // looks at one after the other
 };
 
 struct ReadLimits {
@@ -60,8 +63,9 @@ struct SafetensorsImage {
   std::vector<StoredTensor> tensors;  // in the order of the input, placed
   uint64_t file_bytes = 0;            // header and data
 };
-// kInvalidArgument: a name twice, "__metadata__" or not UTF-8, a negative or too large shape,
-// a tensor of a sub-byte type that does not fill whole bytes, a header above the format's limit.
+// kInvalidArgument: a name twice, "__metadata__", not UTF-8 or with a zero byte, a negative or too
+// large shape, a tensor of a sub-byte type that does not fill whole bytes, a header above the
+// format's limit.
 base::Result<SafetensorsImage> make_safetensors(std::vector<StoredTensor> tensors,
                                                 const std::map<std::string, std::string>& metadata);
 
@@ -69,5 +73,9 @@ base::Result<SafetensorsImage> make_safetensors(std::vector<StoredTensor> tensor
 // kDataLoss: a file name that is not one plain component ending in ".safetensors".
 base::Result<std::map<std::string, std::string>> parse_safetensors_index(base::ByteSpan json,
                                                                          std::string_view name);
+// The index and the headers of its files (by file name) say the same. kDataLoss: V18.
+base::Status check_safetensors_index(const std::map<std::string, std::string>& index,
+                                     const std::map<std::string, SafetensorsHeader>& files,
+                                     std::string_view name);
 
 }  // namespace perdure::checkpoint
