@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,8 @@ namespace perdure::checkpoint {
 inline constexpr uint32_t kManifestVersion = 1;
 inline constexpr std::string_view kManifestName = "MANIFEST";
 inline constexpr uint64_t kManifestBytesMax = uint64_t{1} << 30;
+inline constexpr size_t kManifestCountersMax = 1000;
+inline constexpr size_t kManifestDimensionsMax = 64;
 inline constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
 
 // A part of a tensor as it lies in a file, row-major, in one run of bytes.
@@ -69,7 +72,14 @@ base::Result<Manifest> parse_manifest(base::ByteSpan bytes, std::string_view nam
 // as pieces; names are plain and unique; aliases lead to tensors of the same type and shape.
 base::Status check_manifest(const Manifest& manifest);
 
+// One component of letters, digits, '.', '_', '-', not beginning with '.', at most 200 long, and
+// none that the folder uses itself.
+bool is_plain_file_name(std::string_view name);
+
 // Piece hashes of a chunk that is in memory.
 std::vector<uint64_t> hash_pieces(base::ByteSpan chunk);
+// FileRecord::hash. `header`: the bytes before the first chunk. `piece_hashes`: of all chunks that
+// are in the file, ascending by offset.
+uint64_t hash_file(base::ByteSpan header, std::span<const uint64_t> piece_hashes);
 
 }  // namespace perdure::checkpoint
