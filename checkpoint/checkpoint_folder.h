@@ -48,8 +48,9 @@ class CheckpointFolder {
   base::Status seal(const SaveId& id, const std::vector<FileRecord>& files);
   // The commit. The manifest is checked first, and that each of its files which lies in this folder
   // is there with its size. kAborted: `id` is older than `fence` (an epoch that has ended).
+  // kAlreadyExists. After an error of the disk it may be there or not: abandon it.
   base::Status publish(const SaveId& id, const Manifest& manifest, uint64_t fence_epoch);
-  // Removes what a failed save has left. Ok when there is nothing.
+  // Removes what a failed save has left, committed or not. Ok when there is nothing.
   base::Status abandon(const SaveId& id);
 
   // -- reading
@@ -59,21 +60,26 @@ class CheckpointFolder {
     base::Status problem;  // committed is false: why (no manifest: ok)
     uint64_t bytes = 0;    // of the files that the manifest lists
   };
-  // Ascending by step, epoch, attempt. Reads every manifest.
+  // Ascending by step, epoch, attempt. Reads every manifest, and compares the sizes of files.
   base::Result<std::vector<Entry>> list();
   // kNotFound lists the steps that there are.
   base::Result<Manifest> read(const SaveId& id);
   // Of the committed ones, the newest, or the one of that step (of several: the newest epoch).
-  // kNotFound says what there is instead: nothing, foreign names only, or unfinished saves.
+  // kNotFound says what there is instead: nothing, foreign names only, or unfinished saves. Damaged
+  // ones are passed over; one that may be good but can not be read now (rights, a newer version) is
+  // an error.
   base::Result<SaveId> newest();
   base::Result<SaveId> at_step(uint64_t step);
   std::string path(const SaveId& id) const;
 
   // -- keeping house
   // Removes one checkpoint: its manifest first, so that a crash never leaves one that lacks files.
+  // kNotFound. Names in its folder that no save writes stay, and the folder with them.
   base::Status remove(const SaveId& id);
-  // Applies retention (which see), and removes leftovers of epochs below `live_epoch`. Gives what
-  // was removed. `in_use` is never removed.
+  // Applies retention (which see), and removes leftovers of epochs below `live_epoch`; of a step
+  // that was saved twice only the newest is kept. Gives what was removed. `in_use` is never
+  // removed, nor is what has a manifest that can not be read: a person decides about it. The first
+  // error is told after all have been tried.
   base::Result<std::vector<SaveId>> clean(const RetentionRule& rule, uint64_t live_epoch,
                                           const std::vector<SaveId>& in_use);
 

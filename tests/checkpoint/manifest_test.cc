@@ -1,6 +1,7 @@
 #include "checkpoint/manifest.h"
 
 #include <functional>
+#include <memory>
 
 #include "base/posix_files.h"
 #include "tests/checkpoint/manifest_samples.h"
@@ -140,6 +141,13 @@ TEST(ManifestTest, SaysWhatIsWrongWithTheLastLine) {
   // Written in another way, though the numbers are the same.
   EXPECT_THAT(message("perdure-manifest 01 " + length + " 0000000000000000\n"),
               HasSubstr("was changed"));
+}
+
+TEST(ManifestTest, RefusesMoreThanAGibibyteUnseen) {
+  // Never touched, so that it costs no memory.
+  const std::unique_ptr<std::byte[]> bytes(new std::byte[kManifestBytesMax + 1]);
+  EXPECT_THAT(parse_manifest({bytes.get(), kManifestBytesMax + 1}, "dir/MANIFEST"),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("has 1073741825 bytes, at most")));
 }
 
 TEST(ManifestTest, RefusesOtherVersions) {
