@@ -12,7 +12,7 @@ constexpr size_t kKeysMax = 10'000'000;
 constexpr std::string_view kEnding = ".safetensors";
 
 // A name that can not lead out of the folder, on any system.
-bool is_plain_file_name(std::string_view name) {
+bool stays_in_folder(std::string_view name) {
   const bool is_plain = std::none_of(name.begin(), name.end(), [](char c) {
     return static_cast<uint8_t>(c) < 0x20 || c == 0x7F || c == '/' || c == '\\' || c == ':';
   });
@@ -51,7 +51,7 @@ class IndexReceiver final : public JsonReceiver {
 
   Status on_string(std::string& value) override {
     if (depth_ != 2 || !is_map_) return refuse_in_map();
-    if (!is_plain_file_name(value)) {
+    if (!stays_in_folder(value)) {
       return base::data_loss("V18: tensor " + in_quotes(tensor_) + " is said to be in the file " +
                              in_quotes(value) + ": not one plain name that ends in .safetensors");
     }

@@ -46,6 +46,12 @@ if(PERDURE_SANITIZE)
   endif()
 endif()
 
+if(PERDURE_FUZZ AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # The libraries too tell libFuzzer which branches an input took.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()
+
 find_program(PERDURE_LLD ld.lld)
 if(PERDURE_LLD)
   add_link_options(-fuse-ld=lld)

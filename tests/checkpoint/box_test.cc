@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "checkpoint/element_type.h"
+#include "tests/checkpoint/random_boxes.h"
 #include "tests/testing/matchers.h"
 
 namespace perdure::checkpoint {
@@ -13,42 +14,11 @@ namespace {
 
 using base::SeededRandom;
 using base::StatusCode;
+using perdure::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::StatusIs;
-
-// All elements of a box, row-major, each as its place in an array of the whole shape.
-std::vector<int64_t> places(const Box& box, const Shape& shape) {
-  std::vector<int64_t> all;
-  if (is_empty(box)) return all;
-  std::vector<int64_t> index(shape.size(), 0);
-  while (true) {
-    int64_t place = 0;
-    for (size_t d = 0; d < shape.size(); ++d) place = place * shape[d] + box.offset[d] + index[d];
-    all.push_back(place);
-    size_t d = shape.size();
-    while (d > 0 && ++index[d - 1] == box.size[d - 1]) index[--d] = 0;
-    if (d == 0) return all;
-  }
-}
-
-// One in three dimensions is whole, one in twenty empty.
-Box random_box(SeededRandom& random, const Shape& shape) {
-  Box box;
-  for (const int64_t size : shape) {
-    if (random.uniform_int(3) == 0) {
-      box.offset.push_back(0);
-      box.size.push_back(size);
-      continue;
-    }
-    const auto begin = static_cast<int64_t>(random.uniform_int(static_cast<uint64_t>(size)));
-    const auto left = static_cast<uint64_t>(size - begin);
-    const bool empty = random.uniform_int(20) == 0;
-    box.offset.push_back(begin);
-    box.size.push_back(empty ? 0 : static_cast<int64_t>(1 + random.uniform_int(left)));
-  }
-  return box;
-}
+using testing::places;
+using testing::random_box;
 
 Shape random_shape(SeededRandom& random) {
   Shape shape(random.uniform_int(5));
@@ -119,7 +89,7 @@ TEST(RunsTest, WholeInnerDimensionsAreOneRun) {
 }
 
 TEST(RunsTest, CopyWhatAnElementwiseOracleCopies) {
-  SeededRandom random(testing::test_seed());
+  SeededRandom random(perdure::testing::test_seed());
   size_t many_runs = 0;
   for (int round = 0; round < 3000; ++round) {
     const Shape shape = random_shape(random);
@@ -192,21 +162,11 @@ TEST(TilingTest, SaysWhatIsWrong) {
 
 // The answer of counting elements one by one.
 TEST(TilingTest, AgreesWithCountingElements) {
-  SeededRandom random(testing::test_seed());
+  SeededRandom random(perdure::testing::test_seed());
   int tiled = 0;
   for (int round = 0; round < 4000; ++round) {
     const Shape shape = random_shape(random);
-    std::vector<Box> boxes = {whole(shape)};
-    for (size_t cuts = random.uniform_int(8); cuts > 0 && !shape.empty(); --cuts) {
-      Box& box = boxes[random.uniform_int(boxes.size())];
-      const size_t d = random.uniform_int(shape.size());
-      Box rest = box;
-      box.size[d] =
-          static_cast<int64_t>(random.uniform_int(static_cast<uint64_t>(box.size[d]) + 1));
-      rest.offset[d] += box.size[d];
-      rest.size[d] -= box.size[d];
-      boxes.push_back(rest);
-    }
+    std::vector<Box> boxes = testing::random_tiling(random, shape, 8);
     if (random.bernoulli(0.5)) boxes[random.uniform_int(boxes.size())] = random_box(random, shape);
     std::vector<int> covered(places(whole(shape), shape).size(), 0);
     for (const Box& box : boxes) {
