@@ -23,6 +23,15 @@ constexpr size_t kAttemptDigits = 16;
 
 bool is_not_found(const Status& status) { return status.code() == StatusCode::kNotFound; }
 
+// A directory of somebody else need not let us sync it: then no name in it is ours. (Nor does a
+// file that has a name like a save.)
+Status sync_if_we_may(FileSystem& files, const std::string& directory) {
+  const Status status = files.sync_dir(directory);
+  const bool is_of_others = status.code() == StatusCode::kFailedPrecondition ||
+                            status.code() == StatusCode::kInvalidArgument;
+  return is_of_others ? Status::ok() : status;
+}
+
 std::string without_last_slashes(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path.empty() ? "." : path;
@@ -135,15 +144,18 @@ std::string CheckpointFolder::path(const SaveId& id) const { return root_ + "/" 
 
 base::Status CheckpointFolder::open() {
   RETURN_IF_ERROR(files_.make_dirs(root_));
-  // Also when the directories were there before: whoever made them may have been killed before they
-  // were durable. Directories of others above need not let us sync them.
+  // Also when all was there before: whoever made it may have been killed before it was durable, and
+  // what is seen from now on is relied on.
   for (std::string below = root_; below != "." && below != "/";) {
-    const std::string above(base::parent_path(below));
-    const Status status = files_.sync_dir(above);
-    const bool is_of_others = status.code() == StatusCode::kFailedPrecondition ||
-                              status.code() == StatusCode::kInvalidArgument;
-    if (!is_of_others) RETURN_IF_ERROR(status);
-    below = above;
+    below = base::parent_path(below);
+    RETURN_IF_ERROR(sync_if_we_may(files_, below));
+  }
+  RETURN_IF_ERROR(sync_if_we_may(files_, root_));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.list(root_));
+  for (const std::string& name : names) {
+    if (!parse_folder_name(name)) continue;
+    const Status status = sync_if_we_may(files_, root_ + "/" + name);
+    if (!is_not_found(status)) RETURN_IF_ERROR(status);
   }
   return Status::ok();
 }

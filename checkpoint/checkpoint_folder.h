@@ -38,7 +38,8 @@ class CheckpointFolder {
  public:
   CheckpointFolder(base::FileSystem& files, std::string root);
 
-  // Makes the root and what is above it. Errors: of the disk; kInvalidArgument: root is a file.
+  // Makes the root and what is above it. What is committed in it after this stays so when the power
+  // goes. Who only reads need not call it. Errors: of the disk; kInvalidArgument: root is a file.
   base::Status open();
 
   // -- saving
