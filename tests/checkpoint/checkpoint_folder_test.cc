@@ -470,6 +470,11 @@ TEST_F(CheckpointFolderTest, WhatCanNotBeReadNowIsNotPassedOver) {
       }
     }
   }
+  // The others can be listed all the same.
+  fail_once(FileAction::kOpen, folder_name(save_id(20)), base::failed_precondition("no rights"));
+  ASSERT_OK_AND_ASSIGN(const auto entries, folder_.list());
+  EXPECT_TRUE(entries[0].committed);
+  EXPECT_THAT(entries[1].problem, StatusIs(StatusCode::kFailedPrecondition));
   fail_once(FileAction::kList, folder_name(save_id(20)), base::failed_precondition("no rights"));
   EXPECT_THAT(folder_.newest(), StatusIs(StatusCode::kFailedPrecondition));
   fail_once(FileAction::kList, "ckpt", base::failed_precondition("no rights"));
