@@ -45,6 +45,14 @@ std::string digits(uint64_t value, int base, size_t width) {
   return std::string(width - std::min(width, number.size()), '0') + number;
 }
 
+// A name that a save writes, or would have renamed.
+bool is_ours(std::string_view name) {
+  constexpr std::string_view kEnding = ".tmp";
+  if (name == kTemporary) return true;
+  if (name.ends_with(kEnding)) name.remove_suffix(kEnding.size());
+  return is_plain_file_name(name);
+}
+
 // Gives how many names it has removed. The manifest goes first, for good, so that no moment shows a
 // committed checkpoint that lacks files. In the folder all plain files are ours; what else somebody
 // has put there stays, and the folder with it.
@@ -65,15 +73,17 @@ Result<size_t> remove_save(FileSystem& files, const std::string& root, const std
     const Result<FileInfo> info = files.stat(path);
     if (is_not_found(info.status())) continue;
     RETURN_IF_ERROR(info.status());
-    const bool is_ours = name == kTemporary || is_plain_file_name(name);
-    if (info->kind == FileKind::kFile && is_ours) {
+    if (info->kind == FileKind::kFile && is_ours(name)) {
       RETURN_IF_ERROR(remove(path));
     } else {
       has_names_of_others = true;
     }
   }
   if (has_names_of_others) return removed;
-  RETURN_IF_ERROR(remove(folder));
+  const Status status = remove(folder);
+  // Something is in it that was not listed, or is not to be seen: a link that leads nowhere.
+  if (status.code() == StatusCode::kAlreadyExists) return removed;
+  RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(files.sync_dir(root));
   return removed;
 }

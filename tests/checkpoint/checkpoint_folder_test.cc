@@ -335,6 +335,7 @@ TEST_F(CheckpointFolderTest, AbandonRemovesAllThatASaveHasLeft) {
   const SaveId id = save_id(10);
   ASSERT_OK(save_unfinished(id));
   ASSERT_OK(write(folder_.path(id) + "/MANIFEST.tmp", "half"));
+  ASSERT_OK(write(folder_.path(id) + "/rank-0009.safetensors.tmp", "half"));
   ASSERT_OK(folder_.abandon(id));
   EXPECT_EQ(files_.used_bytes(), used);
   lose_power();
@@ -553,6 +554,18 @@ TEST_F(CheckpointFolderTest, NamesOfOthersStay) {
   ASSERT_OK(files_.remove(inside + "/.nfs0001"));
   ASSERT_OK(files_.remove(inside + "/logs"));
   EXPECT_THAT(folder_.clean({.keep_last = 1}, 99, {}).value(), ElementsAre(save_id(10)));
+}
+
+TEST_F(CheckpointFolderTest, AFolderThatDoesNotGetEmptyStays) {
+  ASSERT_OK(save(save_id(10)));
+  // After the manifest and three files the folder itself.
+  files_.add_fault({.action = FileAction::kRemove,
+                    .path_part = folder_name(save_id(10)),
+                    .skip = 4,
+                    .error = base::already_exists("has contents")});
+  EXPECT_OK(folder_.remove(save_id(10)));
+  EXPECT_THAT(files_.list(folder_.path(save_id(10))).value(), IsEmpty());
+  EXPECT_THAT(folder_.clean({}, 2, {}).value(), ElementsAre(save_id(10)));
 }
 
 TEST_F(CheckpointFolderTest, CleanTriesAllAndTellsTheFirstError) {
