@@ -123,7 +123,7 @@ void mutate_text(SeededRandom& random, std::string& json) {
 
 TEST(ManifestFuzzTest, ChangedTextsAreRefusedOrKeepAllPromises) {
   SeededRandom random(testing::test_seed());
-  constexpr int kRounds = 20'000;
+  constexpr int kRounds = 8'000;
   int taken = 0;
   for (int round = 0; round < kRounds; ++round) {
     std::string json = testing::without_last_line(manifest_text(random_manifest(random)));
@@ -137,7 +137,7 @@ TEST(ManifestFuzzTest, ChangedTextsAreRefusedOrKeepAllPromises) {
 // The bytes as the disk gives them: the hash refuses all.
 TEST(ManifestFuzzTest, ChangedFilesAreRefused) {
   SeededRandom random(testing::test_seed());
-  for (int round = 0; round < 20'000; ++round) {
+  for (int round = 0; round < 8'000; ++round) {
     const std::string good = manifest_text(random_manifest(random));
     std::string text = good;
     mutate_text(random, text);
@@ -151,7 +151,7 @@ TEST(ManifestFuzzTest, ChangedFilesAreRefused) {
 TEST(ManifestFuzzTest, ChangedValuesAreRefusedOrKeepAllPromises) {
   SeededRandom random(testing::test_seed());
   int taken = 0;
-  constexpr int kRounds = 10'000;
+  constexpr int kRounds = 5'000;
   for (int round = 0; round < kRounds; ++round) {
     Manifest manifest = random_manifest(random);
     if (manifest.tensors.empty() || manifest.tensors[0].chunks.empty()) continue;
