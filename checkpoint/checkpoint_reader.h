@@ -26,7 +26,8 @@ class FileSource {
   virtual ~FileSource() = default;
   virtual std::string name() const = 0;  // "slab of worker 3", "/data/ckpt", "node 2"
   virtual bool has(const FileRecord& file) const = 0;
-  // Fills all ranges, ascending and without overlap. Any error: the source is bad for this file.
+  // Fills all ranges, ascending and without overlap. Any error: the source is bad for this file;
+  // but kCancelled ends the load.
   virtual base::Status read(const FileRecord& file, std::span<const ReadRange> ranges) = 0;
 };
 
@@ -69,7 +70,8 @@ base::Result<LoadReport> load_tensors(const Manifest& manifest, std::span<const 
                                       std::span<FileSource* const> sources,
                                       const LoadOptions& options = {});
 
-// Reads everything that the manifest lists from one source. The bad ones are told, all of them.
+// Reads everything that the manifest lists from one source: every piece, and what stands before the
+// first one in each file. The bad ones are told, all of them; of a file that can not be read, that.
 std::vector<BadSource> verify_files(const Manifest& manifest, FileSource& source,
                                     const LoadOptions& options = {});
 

@@ -21,19 +21,38 @@ using testing::WantedList;
 // bytes, one without dimensions, one that is empty, and an alias.
 class ReaderTest : public ::testing::Test {
  protected:
-  ReaderTest() : random_(perdure::testing::test_seed()) {
+  struct Made {
+    CheckpointMaker maker = CheckpointMaker(2);
+    Manifest manifest;
+    std::map<std::string, Bytes> images;
+  };
+
+  // Made once: the tests change only copies.
+  static const Made& made() {
+    static const Made the_one = make();
+    return the_one;
+  }
+
+  static Made make() {
+    SeededRandom random(perdure::testing::test_seed());
+    Made made;
     const Shape big = {20, 131072};  // rows of 1 MiB
-    maker_.add(
-        "big", ElementType::kF64, big, testing::random_bytes(random_, 20 << 20),
+    made.maker.add(
+        "big", ElementType::kF64, big, testing::random_bytes(random, 20 << 20),
         {{{{0, 0}, {8, 131072}}, 0}, {{{8, 0}, {4, 131072}}, 1}, {{{12, 0}, {8, 131072}}, 0}});
-    maker_.add("small", ElementType::kBF16, {3}, testing::random_bytes(random_, 6),
-               {{{{0}, {1}}, 1, 7}, {{{1}, {2}}, 0, 5}});
-    maker_.add("scalar", ElementType::kI64, {}, testing::random_bytes(random_, 8), {{{}, 1}});
-    maker_.add("none", ElementType::kF32, {4, 0}, {}, {});
-    maker_.add_alias("tied", "big");
-    manifest_ = maker_.finish();
-    first_ = std::make_unique<MemorySource>("slab of worker 3", maker_.images());
-    second_ = std::make_unique<MemorySource>("node 2", maker_.images());
+    made.maker.add("small", ElementType::kBF16, {3}, testing::random_bytes(random, 6),
+                   {{{{0}, {1}}, 1, 7}, {{{1}, {2}}, 0, 5}});
+    made.maker.add("scalar", ElementType::kI64, {}, testing::random_bytes(random, 8), {{{}, 1}});
+    made.maker.add("none", ElementType::kF32, {4, 0}, {}, {});
+    made.maker.add_alias("tied", "big");
+    made.manifest = made.maker.finish();
+    made.images = made.maker.images();
+    return made;
+  }
+
+  ReaderTest() {
+    first_ = std::make_unique<MemorySource>("slab of worker 3", made().images);
+    second_ = std::make_unique<MemorySource>("node 2", made().images);
     sources_ = {first_.get(), second_.get()};
   }
 
@@ -45,9 +64,8 @@ class ReaderTest : public ::testing::Test {
 
   const std::string file0_ = "rank-0000.safetensors";
   const std::string file1_ = "rank-0001.safetensors";
-  SeededRandom random_;
-  CheckpointMaker maker_ = CheckpointMaker(2);
-  Manifest manifest_;
+  const CheckpointMaker& maker_ = made().maker;
+  Manifest manifest_ = made().manifest;
   std::unique_ptr<MemorySource> first_, second_;
   std::vector<FileSource*> sources_;
 };
@@ -161,7 +179,7 @@ TEST_F(ReaderTest, TwoBadSourcesCanMakeOneGoodLoad) {
 TEST_F(ReaderTest, WhenAllAreBadEachIsNamed) {
   flip(*first_, 1, 0);
   second_->errors[file1_] = base::data_loss("EIO at 4096");
-  MemorySource third("/data/ckpt", maker_.images());
+  MemorySource third("/data/ckpt", made().images);
   third.files.erase(file1_);
   sources_.push_back(&third);
   WantedList wanted(manifest_, maker_);
@@ -383,7 +401,7 @@ class FakeBlocks final : public BlockFiles {
 
 TEST_F(ReaderTest, AFolderIsASource) {
   FakeBlocks blocks;
-  for (const auto& [name, image] : maker_.images()) blocks.files["/data/step-1/" + name] = image;
+  for (const auto& [name, image] : made().images) blocks.files["/data/step-1/" + name] = image;
   const auto folder = make_folder_source(blocks, "/data/step-1");
   const auto other = make_folder_source(blocks, "/data/step-2");
   EXPECT_EQ(folder->name(), "/data/step-1");
