@@ -14,6 +14,7 @@ set(PERDURE_SANITIZE "" CACHE STRING "Sanitizers to build with: '', 'address,und
 option(PERDURE_CHECK_HEADERS "Compile every header on its own" OFF)
 option(PERDURE_BUILD_TESTS "Build tests/" ON)
 option(PERDURE_BUILD_BENCH "Build bench/" ON)
+option(PERDURE_FUZZ "Build the libFuzzer programs of tests/ (clang only)" OFF)
 set(PERDURE_CUDA "auto" CACHE STRING "auto (on when nvcc is found), on, off")
 
 # O2, not O3: the hot loops are written with intrinsics. No value-changing floating-point options: bits
@@ -43,6 +44,12 @@ if(PERDURE_SANITIZE)
   if(PERDURE_SANITIZE STREQUAL "thread")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
   endif()
+endif()
+
+if(PERDURE_FUZZ AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # The libraries too tell libFuzzer which branches an input took.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
 endif()
 
 find_program(PERDURE_LLD ld.lld)
