@@ -68,7 +68,7 @@ BANNED = [
 THIRD_PARTY = [
     ("spdlog", r"spdlog/", ("base/log.cc",)),
     ("toml++", r"toml\+\+/", ("base/config_toml.cc",)),
-    ("xxHash", r"xxhash\.h", ("base/hash.cc", "kernels/")),
+    ("xxHash", r"xxh(ash|3|_x86dispatch)\.h", ("base/hash.cc", "kernels/")),
     ("OpenSSL", r"openssl/", ("runtime/rpc/handshake.cc",)),
     ("RocksDB", r"rocksdb/", ("checkpoint/rocksdb_", "runtime/journal_rocksdb/rocksdb_")),
     ("liburing", r"liburing\.h", ("checkpoint/blocks/uring_",)),
