@@ -1,3 +1,4 @@
+#include "base/log.h"
 #include "checkpoint/block_files.h"
 #include "checkpoint/blocks/queue_files.h"
 
@@ -18,6 +19,7 @@ std::unique_ptr<BlockFiles> make_blocking_files(const BlockOptions& options) {
 std::unique_ptr<BlockFiles> make_block_files(const BlockOptions& options) {
   auto files = make_uring_files(options);
   if (files.is_ok()) return std::move(files).value();
+  LOG_INFO("checkpoint", "files are moved by blocking calls", KV("why", files.status().message()));
   return std::make_unique<blocks::QueueFiles>(
       blocks::make_blocking_queue(),
       blocks::QueueFiles::Names{.queue = "blocking", .why = files.status().message()}, options);

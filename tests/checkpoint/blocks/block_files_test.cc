@@ -28,6 +28,8 @@ struct Case {
   std::string parent;
 };
 
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+
 class BlockFilesTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
