@@ -2,6 +2,9 @@
 
 #define XXH_STATIC_LINKING_ONLY  // for the size of XXH3_state_t
 #include <xxhash.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // the same values with the widest registers of this processor
+#endif
 
 #include <iomanip>
 #include <new>

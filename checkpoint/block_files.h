@@ -1,8 +1,7 @@
 #pragma once
 // Seam: large files to a disk and back, past the page cache, many blocks in flight. Real: io_uring
-// (uring_blocks.cc, the only user of liburing) with O_DIRECT where the file system has it, and
-// plain blocking calls elsewhere (pool_blocks.cc; tmpfs, old kernels, containers that forbid
-// io_uring).
+// (checkpoint/blocks, the only user of liburing) with O_DIRECT where the file system has it, and
+// plain blocking calls where io_uring is not to be had (old kernels, containers that forbid it).
 //
 // Threads: one call at a time per object; a call blocks until its file is done.
 
@@ -22,7 +21,7 @@ namespace perdure::checkpoint {
 struct WriteFile {
   std::string path;      // made, or (recycled) overwritten in place when it is there
   base::ByteSpan image;  // whole file; 4096-aligned memory whose size is padded to 4096 goes direct
-  uint64_t file_bytes = 0;  // of the file; image.size() rounded up to a multiple of 4096, or less
+  uint64_t file_bytes = 0;  // of the file; at most image.size(), which may have padding after it
   const std::atomic<bool>* leave = nullptr;              // set: kCancelled soon
   std::function<void(uint64_t bytes_done)> on_progress;  // on the calling thread
 };
@@ -50,7 +49,7 @@ class BlockFiles {
 
 struct BlockOptions {
   size_t block_bytes = 4 << 20;
-  size_t blocks_in_flight = 16;  // 64 MiB
+  size_t blocks_in_flight = 32;  // 128 MiB: a disk stays busy while the cores do other things
 };
 // io_uring when this kernel lets us, else blocking calls.
 std::unique_ptr<BlockFiles> make_block_files(const BlockOptions& options);

@@ -2,7 +2,7 @@
 # Installs every package that Perdure builds and runs with, on Debian 12. Safe to run again.
 #
 #   scripts/install-deps.sh            what the build, the tests and the quickstart need
-#   scripts/install-deps.sh --bench    also the peers that bench/ compares with (PyTorch, OpenBLAS)
+#   scripts/install-deps.sh --bench    also the peers that bench/ compares with (PyTorch, OpenBLAS, fio)
 #
 # Needs root, or sudo. Prints one line and does nothing when all is there.
 set -euo pipefail
@@ -16,13 +16,15 @@ packages=(
   libxxhash-dev             # digests
   libssl-dev                # HMAC of the handshake
   librocksdb-dev            # the coordinator's journal
+  liburing-dev              # checkpoints to disk
+  libisal-dev               # parity of checkpoints
   libspdlog-dev libfmt-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
   libutf8proc-dev           # Unicode classes for the GPT-2 tokenizer
   libgtest-dev libgmock-dev libbenchmark-dev
   bible-kjv bible-kjv-text  # the text that the quickstart trains on
 )
-bench_packages=(python3-torch libopenblas-openmp-dev libjemalloc2)
+bench_packages=(python3-torch libopenblas-openmp-dev libjemalloc2 fio)
 
 for arg in "$@"; do
   case "$arg" in
