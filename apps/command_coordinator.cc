@@ -73,6 +73,7 @@ base::Result<CoordinatorOptions> make_options(const CoordinatorArguments& argume
   options.machine.micro_batches = job.config.batch.micro_batches;
   options.machine.grain = job.config.numerics.grain;
   options.machine.layer_cost = parallel::relative_layer_costs(options.machine.model);
+  options.machine.workers_expected = arguments.nodes * arguments.workers_per_node;
   options.machine.grow = job.config.recovery.grow;
   options.early_exits_max = std::min(job.config.recovery.worker_restarts, 2u) + 1;
   options.lease.lease = std::chrono::milliseconds(job.config.recovery.lease_ms);

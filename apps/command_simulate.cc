@@ -28,6 +28,7 @@ struct SimulateArguments {
   uint32_t stages = 0;
   uint64_t steps = 20;
   uint32_t strikes = 6;
+  bool snapshots = false;
   bool tell = false;
   bool require_goals = false;
 };
@@ -53,7 +54,8 @@ std::string repeat_command(const SimulateArguments& a, uint64_t seed) {
   std::string text = "perdure simulate control --seed " + std::to_string(seed) + " --nodes " +
                      std::to_string(a.nodes) + " --workers-per-node " +
                      std::to_string(a.workers_per_node) + " --steps " + std::to_string(a.steps) +
-                     " --strikes " + std::to_string(a.strikes);
+                     " --strikes " + std::to_string(a.strikes) +
+                     (a.snapshots ? " --snapshots" : "");
   if (a.pipelines != 0) text += " --pipelines " + std::to_string(a.pipelines);
   if (a.stages != 0) text += " --stages " + std::to_string(a.stages);
   return text + " --tell";
@@ -81,6 +83,7 @@ int run_control(const SimulateArguments& a) {
     options.cluster = cluster;
     options.cluster.seed = seed;
     options.strikes_max = a.strikes;
+    options.cluster.snapshots = a.snapshots;
     options.tell = a.tell;
     const SeedResult result = chaos::cluster::run_seed(options);
     for (const std::string& goal : result.goals) ++goals[goal];
@@ -150,6 +153,8 @@ void add_simulate_command(CLI::App& app, Action& action) {
   control->add_option("--steps", a->steps, "Steps of the job")->check(CLI::Range(1, 100000));
   control->add_option("--strikes", a->strikes, "At most so many faults in a run")
       ->check(CLI::Range(0, 1000));
+  control->add_flag("--snapshots", a->snapshots,
+                    "Nodes keep the last states of their workers: all holders of a layer may die");
   control->add_flag("--tell", a->tell, "Print faults and decisions of every seed");
   control->add_flag("--require-goals", a->require_goals,
                     "Fail when these seeds do not reach all that they should");

@@ -10,6 +10,7 @@
 #include "kernels/select/make_device.h"
 #include "runtime/transport/ucx_fabric.h"
 #include "runtime/transport_tcp/tcp_network.h"
+#include "runtime/worker/slab_keeper.h"
 #include "runtime/worker/threaded_engine.h"
 #include "runtime/worker/worker.h"
 
@@ -51,6 +52,7 @@ struct WorkerArguments {
   std::string agent;
   uint32_t worker = 0;
   uint64_t incarnation = 0;
+  runtime::worker::SlabKeeperOptions memory;
 };
 
 // Freed memory stays with the process: giving it back and faulting it in again costs 12 us a page
@@ -81,9 +83,20 @@ int run_worker(const WorkerArguments& arguments) {
   base::PosixClock clock(io.get_executor());
   runtime::transport_tcp::TcpNetwork network(io.get_executor(), clock);
   UcxFabrics fabrics;
-  ThreadedEngine engine(
-      {.clock = clock, .fabrics = fabrics, .make_device = kernels::select::make_device},
-      io.get_executor());
+  runtime::worker::NoSnapshots none;
+  std::unique_ptr<runtime::worker::SlabKeeper> slab;
+  if (!arguments.memory.own_slots.empty()) {
+    auto opened = runtime::worker::SlabKeeper::open(arguments.memory, clock);
+    if (!opened.is_ok()) return report_wrong_input(opened.status());
+    slab = std::move(opened).value();
+  }
+  runtime::worker::SnapshotKeeper& snapshots =
+      slab != nullptr ? static_cast<runtime::worker::SnapshotKeeper&>(*slab) : none;
+  ThreadedEngine engine({.clock = clock,
+                         .fabrics = fabrics,
+                         .snapshots = snapshots,
+                         .make_device = kernels::select::make_device},
+                        io.get_executor());
   Worker worker(options, {network, clock, io.get_executor(), engine});
   const base::Status status = run_to_end<base::Status>(io, worker.run(), [] {});
   // The coordinator has told the person; this line is for the logs of one worker.
@@ -105,6 +118,12 @@ void add_worker_command(CLI::App& app, Action& action) {
       ->required();
   command->add_option("--incarnation", arguments->incarnation, "Which process of that number it is")
       ->required();
+  command->add_option("--slot", arguments->memory.own_slots,
+                      "Memory of the agent for a snapshot (twice, or not at all)");
+  command->add_option("--other-slot", arguments->memory.other_slots,
+                      "The same of another worker of the node");
+  command->add_option("--reports", arguments->memory.reports,
+                      "Memory of the agent for the reports of this worker's steps");
   command->footer(
       "Agents start it as:\n"
       "  perdure worker --agent 127.0.0.1:40123 --worker 3 --incarnation 65537");

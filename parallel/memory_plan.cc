@@ -55,6 +55,8 @@ void add_layers(WorkerMemory& memory, const ModelSpec& model, const StagePlace& 
   memory.boundary = slots * (padded(4 * rows * model.config.width) + 2 * padded(4 * rows));
 }
 
+constexpr int64_t kBlockBytes = 6;  // an exponent (i16) and a maximum (f32)
+
 }  // namespace
 
 int64_t WorkerMemory::total() const {
@@ -72,6 +74,7 @@ std::vector<WorkerMemory::Item> WorkerMemory::items() const {
           {"activations", activations},
           {"activation_grads", activation_grads},
           {"boundary", boundary},
+          {"snapshots", snapshots},
           {"workspace", workspace},
           {"runtime_baseline", runtime_baseline}};
 }
@@ -86,6 +89,10 @@ WorkerMemory plan_worker_memory(const ModelSpec& model, const Layout& layout,
     add_tensor(memory, model.tensor(id), batch, numerics);
   }
   add_layers(memory, model, layout.stage(rank), schedule.stages[rank.value()], batch);
+  const int64_t elements = memory.parameters / 4;
+  const int64_t blocks = numerics.block_elements > 0 ? elements / numerics.block_elements : 0;
+  memory.snapshots =
+      numerics.snapshot_copies * (memory.parameters + memory.moments + blocks * kBlockBytes);
   memory.workspace = numerics.workspace_bytes;
   memory.runtime_baseline = numerics.runtime_baseline_bytes;
   return memory;

@@ -18,6 +18,7 @@ struct NumericsMemory {
   int64_t block_elements = 0;
   // Grains of several micro-batches are summed in f32 first: 4, else 0.
   int64_t grain_bytes_per_element = 0;
+  int64_t snapshot_copies = 0;         // of the state, in the memory of the node
   int64_t workspace_bytes = 0;         // scratch of the device's ops
   int64_t runtime_baseline_bytes = 0;  // code, libraries, transport
 };
@@ -31,6 +32,7 @@ struct WorkerMemory {
   int64_t activations = 0;       // stash slots x layers of the stage
   int64_t activation_grads = 0;  // one set of the largest layer, or slots x layers when split
   int64_t boundary = 0;          // per slot: residual gradient [R, C] f32, tokens, targets
+  int64_t snapshots = 0;         // parameters and moments, with exponents and maxima
   int64_t workspace = 0;
   int64_t runtime_baseline = 0;
 

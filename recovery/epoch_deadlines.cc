@@ -34,6 +34,14 @@ void EpochMachine::expire_phase() {
   phase_end_ = base::kNoDeadline;
   switch (phase_) {
     case Phase::kGathering:
+      if (std::exchange(is_enough_, false)) {
+        if (members_.size() >= size_t{options_.pipelines} * options_.stages) {
+          begin_change("start");
+        } else {
+          phase_end_ = now_ + options_.join_timeout;  // some have died again
+        }
+        return;
+      }
       end_job(base::deadline_exceeded("workers not ready in time: " + missing_workers()));
       return;
     case Phase::kRejoining:
@@ -42,8 +50,12 @@ void EpochMachine::expire_phase() {
       check_rejoined();
       return;
     case Phase::kWaiting:
+      if (restore_what_there_is()) return;
       if (committed_.value() == 0 && std::exchange(some_may_return_, false)) {
         begin_change(change_why_);  // from the seed, then: no step was seen
+      } else if (wants_resume()) {
+        end_job(base::not_found(change_why_ + ", but there is nothing to go on from: " +
+                                describe_offers(options_.model, told_states())));
       } else {
         end_job(base::data_loss(change_why_));
       }

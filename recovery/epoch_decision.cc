@@ -57,14 +57,6 @@ void EpochMachine::on(const VoteTold& event) {
   send(std::move(behind), OrderApply{event.vote});
 }
 
-// The state that is needed is not there. Somebody who was cut off may bring it back.
-void EpochMachine::on_state_missing(base::Status why) {
-  phase_ = Phase::kWaiting;
-  phase_end_ = now_ + (some_may_return_ ? options_.wait_for_return : options_.wait_for_state);
-  change_why_ = why.message();
-  explain(base::Event("epoch.wait").with("epoch", epoch_).with("why", change_why_));
-}
-
 // The job and its last layout; without workers.
 parallel::ReplanInput EpochMachine::replan_input() const {
   parallel::ReplanInput input;
@@ -111,10 +103,11 @@ void EpochMachine::decide(const Resolution& resolution, const std::vector<ToldSt
     on_state_missing(base::unavailable("no worker is left"));
     return;
   }
-  // Step 0 can be made from the seed; but an epoch ran, and who was in it may only be out of reach.
-  if (!resolution.any_state && last_active_.has_value() && some_may_return_) {
-    on_state_missing(base::unavailable(
-        "nobody of epoch " + std::to_string(last_active_->epoch.value()) + " can be reached"));
+  if (wants_resume() && !resolution.any_state) {
+    on_state_missing(base::not_found(
+        options_.resume->step.has_value()
+            ? "step " + std::to_string(options_.resume->step->value()) + " is to be resumed"
+            : std::string("the newest checkpoint is to be resumed")));
     return;
   }
   // Steps are only ever one behind what was seen: the holders of the newest vote may all be gone.
@@ -124,6 +117,12 @@ void EpochMachine::decide(const Resolution& resolution, const std::vector<ToldSt
         (resolution.any_state
              ? "but the survivors hold step " + std::to_string(resolution.committed.step.value())
              : std::string("but nobody who is left holds any state"))));
+    return;
+  }
+  // Step 0 can be made from the seed; but an epoch ran, and may have come further than was seen.
+  if (!resolution.any_state && last_active_.has_value() && (some_may_return_ || restores_ == 0)) {
+    on_state_missing(base::unavailable("nobody who is left was in epoch " +
+                                       std::to_string(last_active_->epoch.value())));
     return;
   }
   base::Result<HeldDigests> digests = agree_on_digests(options_.model, told, resolution.committed);
@@ -235,6 +234,8 @@ void EpochMachine::activate() {
   attempts_ = 0;
   some_may_return_ = false;
   planned_ = false;
+  with_offers_ = false;
+  restores_ = 0;
   for (const PlanMember& member : plan_->members)
     members_.at(member.worker).does = MemberDoes::kRunning;
   explain(base::Event("epoch.active")

@@ -19,8 +19,12 @@ void visit_fields(V& v, VoteId& m) {
   v(m.epoch, m.attempt);
 }
 template <typename V>
+void visit_fields(V& v, StateOffer& m) {
+  v(m.tier, m.committed, m.tensors);
+}
+template <typename V>
 void visit_fields(V& v, StateReport& m) {
-  v(m.has_state, m.committed, m.vote, m.pending, m.tensors);
+  v(m.has_state, m.committed, m.vote, m.pending, m.tensors, m.offers);
 }
 template <typename V>
 void visit_fields(V& v, VoteValue& m) {

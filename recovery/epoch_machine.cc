@@ -97,7 +97,7 @@ void EpochMachine::on(const MemberUp& event) {
   member.does = event.does;
   switch (phase_) {
     case Phase::kGathering:
-      if (members_.size() >= size_t{options_.pipelines} * options_.stages) begin_change("start");
+      gather();
       break;
     case Phase::kRejoining:
       waiting_.erase(event.member.worker);
@@ -106,7 +106,7 @@ void EpochMachine::on(const MemberUp& event) {
     case Phase::kCollecting:
       if (!member.state.has_value()) {
         waiting_.insert(event.member.worker);
-        send({member.id}, OrderFence{change_why_});
+        send({member.id}, OrderFence{change_why_, with_offers_});
       }
       break;
     case Phase::kWaiting:
@@ -122,6 +122,16 @@ void EpochMachine::on(const MemberUp& event) {
       } else {
         consider_growth();
       }
+  }
+}
+
+void EpochMachine::gather() {
+  const size_t needed = size_t{options_.pipelines} * options_.stages;
+  if (members_.size() < needed) return;
+  if (members_.size() >= std::max<size_t>(needed, options_.workers_expected)) {
+    begin_change("start");
+  } else if (!std::exchange(is_enough_, true)) {
+    phase_end_ = now_ + options_.gather_grace;
   }
 }
 
@@ -155,6 +165,7 @@ void EpochMachine::on(const MemberDown& event) {
       check_rejoined();
       break;
     case Phase::kResolving:
+    case Phase::kRestoring:
       begin_change(name_of(event.worker) + " is lost: " + event.how);
       break;
     case Phase::kPreparing:
@@ -219,6 +230,7 @@ void EpochMachine::begin_change(const std::string& why) {
   given_ = {};
   change_why_ = why;
   grow_at_ = base::kNoDeadline;
+  is_enough_ = false;
   phase_ = Phase::kCollecting;
   phase_end_ = now_ + options_.phase_timeout;
   waiting_.clear();
@@ -237,7 +249,7 @@ void EpochMachine::begin_change(const std::string& why) {
               .with("workers", members_.size())
               .with("committed", committed_));
   enter("fence");
-  send(all_members(), OrderFence{why});
+  send(all_members(), OrderFence{why, with_offers_});
   enter("collect");
   if (waiting_.empty()) on_collected();
 }
@@ -245,7 +257,7 @@ void EpochMachine::begin_change(const std::string& why) {
 void EpochMachine::on(const StateTold& event) {
   Member* member = find_current(event.from);
   if (member == nullptr) return;
-  if (phase_ != Phase::kCollecting && phase_ != Phase::kResolving) {
+  if (phase_ != Phase::kCollecting && phase_ != Phase::kResolving && phase_ != Phase::kRestoring) {
     // Its agent fenced it: the lease was over for a while.
     member->does = MemberDoes::kNothing;
     if (phase_ == Phase::kRejoining || phase_ == Phase::kGathering) return;
@@ -295,7 +307,7 @@ void EpochMachine::on(const Stopped& event) {
 }
 
 void EpochMachine::on(const StepSeen& event) {
-  if (event.step <= committed_) return;
+  if (event.step <= committed_ || event.in < gone_back_in_) return;
   committed_ = event.step;
   const bool running = phase_ == Phase::kActive || phase_ == Phase::kHolding;
   if (running && find_current(event.from) != nullptr && committed_ > plan_->resume.step)

@@ -9,6 +9,9 @@
 //                  │   └──── waiting ◄───────┘           └────────────┴────────┴── a higher epoch
 //                  └ lost during collection: counted out, the epoch stays
 //
+// Where live state is not enough, all are asked once more, for what else they could bring back:
+// decide ─► collecting ─► decide ─► restoring ─► decide ─► preparing ...
+//
 // An epoch number is used for one decision at most: the decision is recorded before any member
 // hears of it, and a change after it takes a higher number. Members that are not in the plan stand
 // by. All phases but active have a deadline; who misses it is ended.
@@ -23,6 +26,7 @@
 #include "parallel/replanner.h"
 #include "recovery/epoch_plan.h"
 #include "recovery/machine_types.h"
+#include "recovery/restore_choice.h"
 
 namespace perdure::recovery {
 
@@ -36,13 +40,23 @@ struct MachineOptions {
   bool grow = true;             // take workers in that come later
   uint32_t recoveries_max = 3;  // without a committed step between them
   base::Nanos join_timeout = std::chrono::seconds(60);
+  // When there are enough workers for the layout, others of the `workers_expected` (spare ones
+  // included) have so long to come, too: who is a spare is then not a matter of who starts first.
+  uint32_t workers_expected = 0;
+  base::Nanos gather_grace = std::chrono::seconds(2);
   base::Nanos rejoin_timeout = std::chrono::seconds(4);
   base::Nanos phase_timeout = std::chrono::seconds(30);  // an engine leaves its step within this
   base::Nanos load_timeout = std::chrono::seconds(120);
-  base::Nanos wait_for_state = std::chrono::seconds(2);     // when its last holders have ended
+  // When the last holders of some state have ended: their processes are being started again, and
+  // may find it in the memory of their nodes.
+  base::Nanos wait_for_state = std::chrono::seconds(10);
   base::Nanos wait_for_return = std::chrono::seconds(12);   // when they may be out of reach only
   base::Nanos grow_delay = std::chrono::milliseconds(200);  // others may come, too
   base::Nanos hold_timeout = std::chrono::seconds(60);
+  struct Resume {
+    std::optional<base::Step> step;  // none: the newest that is whole
+  };
+  std::optional<Resume> resume;  // a new job goes on from what an earlier run has left
 };
 
 // What a restarted coordinator reads in its journal.
@@ -105,6 +119,7 @@ class EpochMachine {
   // epoch_machine.cc
   Member* find(const Speaker& from);
   Member* find_current(const Speaker& from);
+  void gather();
   void begin_change(const std::string& why);
   void drop(base::WorkerId worker);
   void set_plan(EpochPlan plan);
@@ -125,7 +140,14 @@ class EpochMachine {
   void on_prepared();
   void on_loaded();
   void activate();
+
+  // epoch_restore.cc
   void on_state_missing(base::Status why);
+  std::optional<RestoreChoice> best_restore() const;
+  base::Step newest_known() const;
+  bool wants_resume() const;
+  bool restore_what_there_is();
+  void restore(const RestoreChoice& choice, const std::string& why);
 
   std::vector<PlanMember> all_members() const;
   std::vector<ToldState> told_states() const;
@@ -151,6 +173,10 @@ class EpochMachine {
   bool some_may_return_ = false;  // lost since the last active epoch, but not known to have ended
   uint32_t attempts_ = 0;         // changes begun since the last active epoch
   bool planned_ = false;          // this change was not forced by a failure
+  bool with_offers_ = false;      // in this change live state has not been enough
+  uint32_t restores_ = 0;         // in this change
+  base::Epoch gone_back_in_;      // steps of epochs before this one are not there any more
+  bool is_enough_ = false;        // gathering: the layout has its workers
   std::string change_why_;
   base::Nanos phase_end_ = base::kNoDeadline;
   base::Nanos grow_at_ = base::kNoDeadline;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -35,6 +36,22 @@ struct VoteId {
   friend bool operator==(const VoteId&, const VoteId&) = default;
 };
 
+// Where older state may still be, nearest first.
+enum class StateTier : uint8_t {
+  kMemory,   // a snapshot in the memory of the worker's node
+  kPeer,     // a copy of another node's snapshot, or parity
+  kDisk,     // a checkpoint on a disk of the node
+  kDurable,  // a checkpoint in a directory that all nodes see
+};
+std::string_view to_string(StateTier tier);
+
+// A state that a worker can bring back without the help of others.
+struct StateOffer {
+  StateTier tier = StateTier::kMemory;
+  CommittedState committed;
+  std::vector<TensorDigest> tensors;  // ascending by tensor
+};
+
 // What a worker holds, told after a fence. Without state (a fresh process) tensors is empty and
 // has_state 0.
 struct StateReport {
@@ -43,6 +60,7 @@ struct StateReport {
   VoteId vote;     // whose result made committed.step; none when the state came otherwise
   VoteId pending;  // step committed.step + 1 is reduced completely and lacks only this vote
   std::vector<TensorDigest> tensors;  // ascending by tensor
+  std::vector<StateOffer> offers;     // only when the fence asks for them
 };
 
 // The result of a vote, as it lies in runtime/engine/vote.h.

@@ -12,6 +12,8 @@ std::string_view to_string(Phase phase) {
       return "collecting";
     case Phase::kResolving:
       return "resolving";
+    case Phase::kRestoring:
+      return "restoring";
     case Phase::kWaiting:
       return "waiting";
     case Phase::kPreparing:
@@ -24,6 +26,20 @@ std::string_view to_string(Phase phase) {
       return "holding";
     case Phase::kOver:
       return "over";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(StateTier tier) {
+  switch (tier) {
+    case StateTier::kMemory:
+      return "memory";
+    case StateTier::kPeer:
+      return "peer";
+    case StateTier::kDisk:
+      return "disk";
+    case StateTier::kDurable:
+      return "durable";
   }
   return "unknown";
 }

@@ -60,6 +60,7 @@ struct Stopped {  // its engine left the steps by itself; ok: a hold was agreed 
 struct StepSeen {
   Speaker from;
   base::Step step;  // committed
+  base::Epoch in;   // the epoch that committed it
 };
 struct MemberFinished {
   Speaker from;
@@ -82,6 +83,7 @@ enum class Phase : uint8_t {
   kRejoining,   // after a restart of the coordinator: who is still there?
   kCollecting,  // fenced; all tell their state
   kResolving,   // some are given the vote that they lack
+  kRestoring,   // some bring back what nobody holds live
   kWaiting,     // state is missing; somebody may come back with it
   kPreparing,
   kLoading,
@@ -93,13 +95,18 @@ std::string_view to_string(Phase phase);
 
 // The names are those of DESIGN section 6, and of the fault points `coordinator.<name>`.
 struct EnterPhase {
-  // fence, collect, resolve, decide, prepare, transfer, gate, go, hold
+  // fence, collect, resolve, restore, decide, prepare, transfer, gate, go, hold
   std::string_view name;
   base::Epoch epoch;
 };
 
 struct OrderFence {
   std::string why;
+  bool with_offers = false;  // what else could be brought back is to be told, too
+};
+struct OrderRestore {
+  CommittedState target;              // state of other steps is dropped
+  std::vector<TensorDigest> tensors;  // to be brought back, from the nearest good source
 };
 struct OrderVote {};
 struct OrderApply {
@@ -118,8 +125,8 @@ struct OrderTellAgain {};  // what was reported may not have been heard
 struct Send {
   std::vector<PlanMember> to;
   base::Epoch epoch;
-  std::variant<OrderFence, OrderVote, OrderApply, OrderPrepare, OrderLoad, OrderGo, OrderHold,
-               OrderTellAgain>
+  std::variant<OrderFence, OrderVote, OrderApply, OrderRestore, OrderPrepare, OrderLoad, OrderGo,
+               OrderHold, OrderTellAgain>
       order;
 };
 

@@ -102,12 +102,16 @@ class Bench {
   struct Rank {
     base::PosixClock clock;
     UcxMaker maker;
+    runtime::worker::NoSnapshots snapshots;
     std::unique_ptr<EpochEngine> engine;
   };
 
   static void start(Rank& rank, const runtime::protocol::JobText& text) {
-    rank.engine = std::make_unique<EpochEngine>(EngineServices{
-        .clock = rank.clock, .fabrics = rank.maker, .make_device = kernels::select::make_device});
+    rank.engine =
+        std::make_unique<EpochEngine>(EngineServices{.clock = rank.clock,
+                                                     .fabrics = rank.maker,
+                                                     .snapshots = rank.snapshots,
+                                                     .make_device = kernels::select::make_device});
     CHECK(rank.engine->open(text).is_ok());
   }
 

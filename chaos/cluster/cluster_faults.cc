@@ -41,6 +41,7 @@ void SimCluster::kill_node(base::NodeId node, Crash crash) {
   agent.die(crash);
   for (const base::WorkerId worker : workers_of(node)) {
     WorkerSlot& place = slot(worker);
+    place.memory->clear();
     if (place.host->is_alive()) place.host->die(crash);
     place.engine = nullptr;
     place.paused = false;
@@ -158,11 +159,8 @@ bool SimCluster::is_worker_up(base::WorkerId worker) const {
 
 bool SimCluster::is_coordinator_up() const { return coordinator_host_->is_alive(); }
 
-bool SimCluster::survives_without(const std::set<base::WorkerId>& lost) const {
-  const uint64_t newest = newest_commit_.value();
-  if (newest_active_.value() == 0) return true;  // step 0 can be made from the seed
-  // Every tensor at the newest step that can still be reached by those who can be heard: they are
-  // there, or their vote is pending and somebody who is there can give it.
+std::vector<const FakeEngine*> SimCluster::reachable_engines(
+    const std::set<base::WorkerId>& lost) const {
   std::vector<const FakeEngine*> engines;
   for (const auto& [worker, place] : workers_) {
     const bool counts = place->engine != nullptr && place->host->is_alive() && !place->paused &&
@@ -170,6 +168,52 @@ bool SimCluster::survives_without(const std::set<base::WorkerId>& lost) const {
                         !paused_.contains(node_of(worker)) && place->engine->has_state();
     if (counts) engines.push_back(place->engine);
   }
+  return engines;
+}
+
+// What is live together with what nodes keep in memory: the newest step, or the one before it.
+bool SimCluster::is_kept_without(const std::set<base::WorkerId>& lost,
+                                 const std::set<base::NodeId>& lost_nodes) const {
+  uint64_t newest = newest_commit_.value();
+  for (const auto& [worker, place] : workers_) {
+    const FakeEngine* engine = place->engine;  // whose step may be committed by others, right now
+    if (engine != nullptr && engine->pending().epoch.value() != 0)
+      newest = std::max(newest, engine->committed().step.value() + 1);
+  }
+  if (newest <= 1) return true;                       // step 0 can be made from the seed
+  std::map<uint64_t, std::set<base::TensorId>> held;  // by step
+  for (const FakeEngine* engine : reachable_engines(lost)) {
+    for (const auto& [tensor, digest] : engine->tensors()) {
+      if (!engine->lets_go(tensor)) held[engine->committed().step.value()].insert(tensor);
+    }
+  }
+  for (const auto& [worker, place] : workers_) {
+    const base::NodeId node = node_of(worker);
+    if (!agents_.at(node)->is_alive() || place->paused || paused_.contains(node) ||
+        cut_.contains(node) || lost_nodes.contains(node))
+      continue;
+    for (const recovery::StateOffer& offer : place->memory->offers()) {
+      for (const recovery::TensorDigest& t : offer.tensors)
+        held[offer.committed.step.value()].insert(t.tensor);
+    }
+  }
+  return std::any_of(held.begin(), held.end(), [this, newest](const auto& entry) {
+    return entry.first + 1 >= newest && entry.second.size() == job_.model.tensors.size();
+  });
+}
+
+bool SimCluster::survives_without(const std::set<base::WorkerId>& lost,
+                                  const std::set<base::NodeId>& lost_nodes) const {
+  return (options_.snapshots && newest_active_.value() > 0 && is_kept_without(lost, lost_nodes)) ||
+         is_held_without(lost);
+}
+
+bool SimCluster::is_held_without(const std::set<base::WorkerId>& lost) const {
+  const uint64_t newest = newest_commit_.value();
+  if (newest_active_.value() == 0) return true;  // step 0 can be made from the seed
+  // Every tensor at the newest step that can still be reached by those who can be heard: they are
+  // there, or their vote is pending and somebody who is there can give it.
+  const std::vector<const FakeEngine*> engines = reachable_engines(lost);
   uint64_t best = 0;
   for (const FakeEngine* engine : engines) best = std::max(best, engine->committed().step.value());
   if (best + 1 < newest) return false;

@@ -99,7 +99,7 @@ SimCluster::WorkerHost::WorkerHost(SimCluster& cluster, SimHost& host, WorkerSlo
     : cluster_(cluster),
       slot_(slot),
       engine_(host, slot.start->worker, slot.start->incarnation, cluster.job_, cluster.plane_,
-              cluster, seed_of(cluster, host)),
+              *slot.memory, cluster, seed_of(cluster, host)),
       worker_({.agent = slot.start->agent,
                .worker = slot.start->worker,
                .incarnation = slot.start->incarnation,

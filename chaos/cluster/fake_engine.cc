@@ -44,13 +44,15 @@ uint64_t FakeJob::state_digest_after(uint64_t step) const {
 }
 
 FakeEngine::FakeEngine(SimHost& host, base::WorkerId worker, base::Incarnation incarnation,
-                       const FakeJob& job, DataPlane& plane, EngineObserver& observer,
-                       uint64_t seed)
+                       const FakeJob& job, DataPlane& plane, NodeMemory& memory,
+                       EngineObserver& observer, uint64_t seed)
     : host_(host),
       worker_(worker),
       incarnation_(incarnation),
       job_(job),
       plane_(plane),
+      memory_(memory),
+      reports_(job.snapshots ? memory.reports(worker) : own_reports_),
       observer_(observer),
       random_(seed, 13) {
   plane_.attach(*this);
@@ -101,6 +103,45 @@ recovery::StateReport FakeEngine::state() const {
   return report;
 }
 
+base::Task<std::vector<recovery::StateOffer>> FakeEngine::offers() { co_return memory_.offers(); }
+
+base::Task<FakeEngine::Restored> FakeEngine::restore(recovery::CommittedState target,
+                                                     std::vector<recovery::TensorDigest> tensors) {
+  const uint64_t turn = turn_;
+  Restored restored;
+  if (!(committed_ == target)) tensors_.clear();
+  committed_ = target;
+  vote_ = pending_ = {};
+  std::erase_if(reports_, [&target](const auto& r) { return r.step > target.step; });
+  for (const recovery::TensorDigest& wanted : tensors) {
+    point("epoch.restore");
+    co_await pause(job_.move_mean);
+    if (turn != turn_) break;
+    if (memory_.is_spoiled(target.step)) {
+      memory_.drop(target.step, wanted.tensor);
+      restored.bad_sources.push_back("memory: a bit has flipped");
+      continue;
+    }
+    tensors_[wanted.tensor] = wanted.digest;
+  }
+  has_state_ = !tensors_.empty();
+  restored.state = state();
+  co_return restored;
+}
+
+base::Task<void> FakeEngine::take_snapshot(uint64_t turn) {
+  if (!job_.snapshots) co_return;
+  memory_.begin_save(worker_, committed_.step);
+  point("snapshot.begin");
+  co_await pause(job_.snapshot_mean);
+  if (turn != turn_) co_return;
+  recovery::StateOffer snapshot{
+      .tier = recovery::StateTier::kMemory, .committed = committed_, .tensors = {}};
+  for (const auto& [tensor, digest] : tensors_) snapshot.tensors.push_back({tensor, digest});
+  memory_.end_save(worker_, std::move(snapshot));
+  point("snapshot.end");
+}
+
 base::Result<recovery::VoteValue> FakeEngine::vote() const {
   if (vote_.epoch.value() == 0) return base::not_found("no vote made this state");
   recovery::VoteValue value;
@@ -135,6 +176,7 @@ void FakeEngine::commit(recovery::VoteId vote) {
   committed_.calibrated = 1;
   vote_ = vote;
   pending_ = {};
+  std::erase_if(reports_, [step](const auto& r) { return r.step.value() >= step; });
   reports_.push_back(report);
   observer_.on_commit(*this, committed_.step, vote);
 }
@@ -246,6 +288,7 @@ void FakeEngine::stop(const base::Status& why) {
 }
 
 base::Task<void> FakeEngine::run_steps(uint64_t turn) {
+  co_await take_snapshot(turn);  // the layout is new
   while (committed_.step.value() < job_.steps) {
     const uint64_t step = committed_.step.value() + 1;
     pending_ = {};
@@ -264,9 +307,12 @@ base::Task<void> FakeEngine::run_steps(uint64_t turn) {
     point("step.voted");
     const bool held = passed_.at({BarrierKind::kVote, step});
     commit(pending_);
+    const protocol::StepReport report = reports_.back();
     point("step.commit");
     passed_.erase({BarrierKind::kReduce, step});
-    listener_->on_step(reports_.back());
+    listener_->on_step(report);
+    co_await take_snapshot(turn);
+    if (turn != turn_) co_return;
     if (held) co_return stop(base::Status::ok());
   }
   const base::Status ended = co_await pass({BarrierKind::kEnd, committed_.step.value()}, turn);

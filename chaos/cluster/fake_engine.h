@@ -14,6 +14,7 @@
 #include "base/condition.h"
 #include "base/gate.h"
 #include "chaos/cluster/data_plane.h"
+#include "chaos/cluster/node_memory.h"
 #include "parallel/model_spec.h"
 #include "runtime/worker/engine_driver.h"
 
@@ -28,6 +29,8 @@ class FakeJob {
   base::Nanos leave_mean = std::chrono::milliseconds(2);  // until the engine thread is quiet
   base::Nanos prepare_mean = std::chrono::milliseconds(30);
   base::Nanos move_mean = std::chrono::milliseconds(5);  // of one tensor
+  bool snapshots = false;  // one of each step, in the memory of the node
+  base::Nanos snapshot_mean = std::chrono::milliseconds(3);
 
   uint64_t seed_digest(base::TensorId tensor) const;
   static uint64_t next_digest(uint64_t digest, uint64_t step);
@@ -50,7 +53,8 @@ class EngineObserver {
 class FakeEngine final : public runtime::worker::EngineDriver {
  public:
   FakeEngine(SimHost& host, base::WorkerId worker, base::Incarnation incarnation,
-             const FakeJob& job, DataPlane& plane, EngineObserver& observer, uint64_t seed);
+             const FakeJob& job, DataPlane& plane, NodeMemory& memory, EngineObserver& observer,
+             uint64_t seed);
   ~FakeEngine() override;
 
   void listen(runtime::worker::EngineListener& listener) override { listener_ = &listener; }
@@ -59,6 +63,9 @@ class FakeEngine final : public runtime::worker::EngineDriver {
   base::Result<recovery::VoteValue> vote() const override;
   base::Task<base::Status> apply_vote(recovery::VoteValue vote) override;
   recovery::StateReport state() const override;
+  base::Task<std::vector<recovery::StateOffer>> offers() override;
+  base::Task<Restored> restore(recovery::CommittedState target,
+                               std::vector<recovery::TensorDigest> tensors) override;
   base::Task<base::Result<runtime::protocol::Prepared>> prepare(recovery::EpochPlan plan,
                                                                 base::Rank rank) override;
   base::Task<base::Result<runtime::protocol::Loaded>> load(
@@ -97,6 +104,7 @@ class FakeEngine final : public runtime::worker::EngineDriver {
   };
 
   base::Task<void> run_steps(uint64_t turn);
+  base::Task<void> take_snapshot(uint64_t turn);
   base::Task<base::Status> pass(BarrierKey key, uint64_t turn);
   base::Task<base::Status> fetch(const parallel::TensorMove& move, uint64_t turn);
   base::Task<void> pause(base::Nanos mean);
@@ -110,6 +118,9 @@ class FakeEngine final : public runtime::worker::EngineDriver {
   const base::Incarnation incarnation_;
   const FakeJob& job_;
   DataPlane& plane_;
+  NodeMemory& memory_;
+  std::vector<runtime::protocol::StepReport> own_reports_;
+  std::vector<runtime::protocol::StepReport>& reports_;
   EngineObserver& observer_;
   base::SeededRandom random_;
   runtime::worker::EngineListener* listener_ = nullptr;
@@ -122,7 +133,6 @@ class FakeEngine final : public runtime::worker::EngineDriver {
   std::map<base::TensorId, uint64_t> tensors_;
   recovery::VoteId vote_;
   recovery::VoteId pending_;
-  std::vector<runtime::protocol::StepReport> reports_;
 
   // of the epoch
   DataPlane::Seat seat_;

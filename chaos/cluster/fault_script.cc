@@ -122,8 +122,10 @@ std::vector<base::NodeId> FaultScript::cut_nodes(const Strike& s) const {
 
 bool FaultScript::is_survivable(const Strike& s) const {
   std::set<base::WorkerId> lost;
+  std::set<base::NodeId> lost_nodes;
   const uint32_t per_node = cluster_.options().workers_per_node;
   const auto lose_node = [&](base::NodeId node) {
+    lost_nodes.insert(node);
     for (uint32_t i = 0; i < per_node; ++i)
       lost.insert(base::WorkerId(node.value() * per_node + i));
   };
@@ -131,8 +133,10 @@ bool FaultScript::is_survivable(const Strike& s) const {
     case StrikeKind::kKillCoordinator:
     case StrikeKind::kStopCoordinator:
       return true;
+    case StrikeKind::kStopWorker:  // nobody else on its node may be there to read what it keeps
+      lost_nodes.insert(cluster_.node_of(base::WorkerId(s.target)));
+      [[fallthrough]];
     case StrikeKind::kKillWorker:
-    case StrikeKind::kStopWorker:
       lost.insert(base::WorkerId(s.target));
       break;
     case StrikeKind::kKillNode:
@@ -145,7 +149,11 @@ bool FaultScript::is_survivable(const Strike& s) const {
       for (const base::NodeId node : cut_nodes(s)) lose_node(node);
       break;
   }
-  return cluster_.survives_without(lost);
+  // Old and new may both live on until a coordinator sees them: what is kept now is not all that
+  // will be lost.
+  if (s.kind == StrikeKind::kReplaceNode && cluster_.options().snapshots)
+    return cluster_.is_running() && cluster_.is_held_without(lost);
+  return cluster_.survives_without(lost, lost_nodes);
 }
 
 void FaultScript::strike(const Strike& s) {

@@ -26,6 +26,7 @@ FakeJob make_job(const ClusterOptions& options) {
   job.steps = options.steps;
   job.samples_per_step = options.micro_batches;
   job.compute_mean = options.compute_mean;
+  job.snapshots = options.snapshots;
   return job;
 }
 
@@ -50,10 +51,12 @@ SimCluster::Slots SimCluster::add_node(base::NodeId node, const std::string& nam
   Slots before;
   agents_[node] =
       &world_.add_host(name, {.clock_offset = base::Nanos(world_.random().uniform_int(1u << 30))});
+  memories_.push_back(std::make_unique<NodeMemory>());
   uint32_t number = 0;
   for (const base::WorkerId worker : workers_of(node)) {
     slots_.push_back(std::make_unique<WorkerSlot>());
     slots_.back()->host = &world_.add_host(name + "w" + std::to_string(number++));
+    slots_.back()->memory = memories_.back().get();
     WorkerSlot*& newest = workers_[worker];
     if (newest != nullptr) before[worker] = newest;
     newest = slots_.back().get();
@@ -140,6 +143,8 @@ void SimCluster::on_commit(const FakeEngine& engine, base::Step step, recovery::
               std::to_string(step.value()));
     }
   }
+  // A process that was just killed ends when its turn does: nobody will know of this.
+  if (slot(engine.worker()).engine != &engine) return;
   newest_commit_ = std::max(newest_commit_, step);
   if (vote.epoch >= newest_active_) return;
   auto& [epoch, count] = late_commits_[engine.worker()];

@@ -35,6 +35,7 @@ struct ClusterOptions {
   uint64_t steps = 20;
   int64_t layers = 6;  // blocks of the model
   base::Nanos compute_mean = std::chrono::milliseconds(50);
+  bool snapshots = false;          // each node keeps the last two states of its workers
   uint32_t recoveries_max = 1000;  // the loop breaker has tests of its own
   runtime::membership::LeaseOptions lease;
   std::function<base::Nanos()> meter;  // of real time, for what the coordinator's code takes
@@ -85,12 +86,19 @@ class SimCluster : private EngineObserver {
   bool is_node_up(base::NodeId node) const;
   bool is_worker_up(base::WorkerId worker) const;
   bool is_coordinator_up() const;
+  // An epoch has been active, and the coordinator is there.
+  bool is_running() const { return newest_active_.value() > 0 && is_coordinator_up(); }
   base::NodeId node_of(base::WorkerId worker) const {
     return base::NodeId(worker.value() / options_.workers_per_node);
   }
   base::Nanos coordinator_work() const { return coordinator_host_->metered(); }
-  // Would the job still have all of its state without these workers?
-  bool survives_without(const std::set<base::WorkerId>& lost) const;
+  NodeMemory& memory_of(base::WorkerId worker) { return *slot(worker).memory; }
+  // Would the job still have all of its state, at most one step back, without these workers'
+  // processes, and without what these nodes keep in memory?
+  bool survives_without(const std::set<base::WorkerId>& lost,
+                        const std::set<base::NodeId>& lost_nodes = {}) const;
+  // The same by what is live alone.
+  bool is_held_without(const std::set<base::WorkerId>& lost) const;
   // Told of every named place that is passed, after the invariants.
   void on_point(std::function<void(std::string_view)> listener) { on_point_ = std::move(listener); }
 
@@ -104,6 +112,7 @@ class SimCluster : private EngineObserver {
 
   struct WorkerSlot {
     SimHost* host = nullptr;
+    NodeMemory* memory = nullptr;  // of its node
     std::optional<runtime::agent::WorkerStart> start;
     FakeEngine* engine = nullptr;
     Handle* handle = nullptr;  // of its agent, while that lives
@@ -131,6 +140,9 @@ class SimCluster : private EngineObserver {
   std::vector<base::WorkerId> workers_of(base::NodeId node) const;
   void note(std::string goal) { goals_.insert(std::move(goal)); }
   std::string phase() const;
+  bool is_kept_without(const std::set<base::WorkerId>& lost,
+                       const std::set<base::NodeId>& lost_nodes) const;
+  std::vector<const FakeEngine*> reachable_engines(const std::set<base::WorkerId>& lost) const;
   uint64_t expected(base::TensorId tensor, base::Step step);
   runtime::coordinator::CoordinatorOptions coordinator_options() const;
 
@@ -142,6 +154,8 @@ class SimCluster : private EngineObserver {
   std::set<std::string> goals_;
   std::optional<base::Status> outcome_;
   std::function<void(std::string_view)> on_point_;
+  std::vector<std::unique_ptr<NodeMemory>>
+      memories_;  // by node as it was added; of replaced ones, too
   std::vector<std::unique_ptr<WorkerSlot>> slots_;  // also of replaced nodes
   Slots workers_;                                   // the newest of each
   std::vector<Replaced> replaced_;

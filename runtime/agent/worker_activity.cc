@@ -10,6 +10,7 @@ bool goes_to_workers(MessageType type) {
     case MessageType::kFence:
     case MessageType::kAskVote:
     case MessageType::kApplyVote:
+    case MessageType::kRestore:
     case MessageType::kPrepare:
     case MessageType::kLoad:
     case MessageType::kGo:

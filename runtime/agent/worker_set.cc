@@ -59,8 +59,9 @@ void WorkerSet::apply(const protocol::NodeWelcome& welcome) {
         std::find(welcome.workers.begin(), welcome.workers.end(), worker) != welcome.workers.end();
     if (!slot.is_wanted && slot.is_running()) give_up(slot, "not wanted on this node any more");
   }
+  for (const base::WorkerId worker : welcome.workers) slots_.try_emplace(worker, options_.restarts);
   for (const base::WorkerId worker : welcome.workers) {
-    Slot& slot = slots_.try_emplace(worker, options_.restarts).first->second;
+    Slot& slot = slots_.at(worker);
     const bool used_up = slot.process != nullptr && !slot.restart_pending;
     if (!slot.is_running() && !slot.restart_pending && !used_up) start(worker, slot);
   }
@@ -78,7 +79,11 @@ void WorkerSet::start(base::WorkerId worker, Slot& slot) {
   slot.is_silent = false;
   slot.step = base::Step(0);
   slot.started_at = slot.heard_last = services_.clock.now();
-  WorkerStart request{.worker = worker, .incarnation = incarnation, .agent = socket_->address()};
+  WorkerStart request{.worker = worker,
+                      .incarnation = incarnation,
+                      .agent = socket_->address(),
+                      .node_workers = {}};
+  for (const auto& [other, ignored] : slots_) request.node_workers.push_back(other);
   auto started = services_.starter.start(
       request, [this, worker, incarnation](std::string how) { on_exit(worker, incarnation, how); });
   if (started.is_ok()) {

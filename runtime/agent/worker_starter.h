@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/network.h"
@@ -15,8 +16,9 @@ namespace perdure::runtime::agent {
 
 struct WorkerStart {
   base::WorkerId worker;
-  base::Incarnation incarnation;  // to be told to the agent in the handshake
-  base::Address agent;            // where the agent listens for its workers
+  base::Incarnation incarnation;             // to be told to the agent in the handshake
+  base::Address agent;                       // where the agent listens for its workers
+  std::vector<base::WorkerId> node_workers;  // all of this node, this one too
 };
 
 // A started process. Destroying it kills it (SIGKILL) and reaps it; on_exit is then not called.

@@ -95,11 +95,15 @@ void Coordinator::carry_out(const recovery::Send& send) {
             [payload = rpc::to_bytes(message)](const auto&) { return payload; });
   };
   if (const auto* fence = std::get_if<recovery::OrderFence>(&send.order)) {
-    deliver(protocol::Fence{.why = fence->why, .reported = observer_.steps_known()});
+    deliver(protocol::Fence{.why = fence->why,
+                            .reported = observer_.steps_known(),
+                            .with_offers = static_cast<uint8_t>(fence->with_offers ? 1 : 0)});
   } else if (std::holds_alternative<recovery::OrderVote>(send.order)) {
     deliver(protocol::AskVote{});
   } else if (const auto* apply = std::get_if<recovery::OrderApply>(&send.order)) {
     deliver(protocol::ApplyVote{.vote = apply->vote});
+  } else if (const auto* restore = std::get_if<recovery::OrderRestore>(&send.order)) {
+    deliver(protocol::Restore{.target = restore->target, .tensors = restore->tensors});
   } else if (const auto* prepare = std::get_if<recovery::OrderPrepare>(&send.order)) {
     send_prepare(send, *prepare);
   } else if (const auto* load = std::get_if<recovery::OrderLoad>(&send.order)) {
@@ -190,6 +194,10 @@ base::Status Coordinator::hear_report(const protocol::WorkerMessage& m) {
     case protocol::MessageType::kStateTold: {
       ASSIGN_OR_RETURN(auto told, rpc::from_bytes<protocol::StateTold>(m.payload));
       for (const protocol::StepReport& report : told.reports) on_step(speaker(m), report);
+      for (const std::string& bad : told.bad_sources) {
+        observer_.on_event(
+            base::Event("restore.bad_source").with("worker", m.worker).with("why", bad));
+      }
       if (m.epoch == machine_.epoch())
         left_last_ = std::max(left_last_, base::Nanos(static_cast<int64_t>(told.left_ns)));
       feed(recovery::StateTold{speaker(m), std::move(told.state)});
@@ -285,7 +293,7 @@ void Coordinator::on_step(const recovery::Speaker& from, const protocol::StepRep
     observer_.on_event(
         base::Event("epoch.step").with("epoch", from.epoch).with("step", report.step));
   }
-  feed(recovery::StepSeen{from, report.step});
+  feed(recovery::StepSeen{from, report.step, report.epoch});
 }
 
 }  // namespace perdure::runtime::coordinator

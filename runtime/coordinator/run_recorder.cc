@@ -202,6 +202,13 @@ void RunRecorder::on_finished(base::Rank rank, const protocol::Finished& finishe
   numbers_.state_digest = finished.state_digest;
   numbers_.peak_bytes_max = std::max(numbers_.peak_bytes_max, finished.peak_bytes);
   numbers_.faults_after_warmup += finished.faults_after_warmup;
+  numbers_.snapshots_taken += finished.snapshots_taken;
+  numbers_.snapshots_skipped += finished.snapshots_skipped;
+  numbers_.snapshot_bytes_max = std::max(numbers_.snapshot_bytes_max, finished.snapshot_bytes);
+  if (finished.compute_seconds > 0.0) {
+    numbers_.snapshot_share_max =
+        std::max(numbers_.snapshot_share_max, finished.snapshot_seconds / finished.compute_seconds);
+  }
   const double planned = static_cast<double>(planned_bytes_[rank]);
   if (planned > 0.0) {
     numbers_.peak_to_plan_max =
@@ -246,6 +253,10 @@ base::Status RunRecorder::finish(const base::Status& outcome) {
   summary["memory"] = {{"planned_bytes_max", numbers_.planned_bytes_max},
                        {"peak_bytes_max", numbers_.peak_bytes_max},
                        {"peak_to_plan_max", numbers_.peak_to_plan_max}};
+  summary["snapshots"] = {{"taken", numbers_.snapshots_taken},
+                          {"skipped", numbers_.snapshots_skipped},
+                          {"bytes_max", numbers_.snapshot_bytes_max},
+                          {"share_of_time_max", numbers_.snapshot_share_max}};
   summary["epochs"] = numbers_.epochs;
   summary["steps_repeated"] = numbers_.steps_repeated;
   summary["page_faults_after_warmup"] = numbers_.faults_after_warmup;

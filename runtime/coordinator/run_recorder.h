@@ -46,8 +46,12 @@ struct RunNumbers {
   uint64_t peak_bytes_max = 0;
   double peak_to_plan_max = 0.0;     // worst worker
   uint64_t faults_after_warmup = 0;  // all workers together
-  uint64_t steps_repeated = 0;       // reports of steps that had been reported before
-  uint64_t epochs = 0;               // that became active
+  uint64_t snapshots_taken = 0;      // all workers together
+  uint64_t snapshots_skipped = 0;
+  double snapshot_share_max = 0.0;  // of the time of the newest epoch; worst worker
+  uint64_t snapshot_bytes_max = 0;
+  uint64_t steps_repeated = 0;  // reports of steps that had been reported before
+  uint64_t epochs = 0;          // that became active
 };
 
 class RunRecorder : public JobObserver {

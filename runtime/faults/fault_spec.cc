@@ -12,8 +12,9 @@ namespace {
 using base::Result;
 using base::Status;
 
-constexpr std::array<std::string_view, 8> kStepPhases = {"begin", "compute", "reduce", "vote",
-                                                         "voted", "apply",   "commit", "evaluate"};
+constexpr std::array<std::string_view, 10> kStepPhases = {
+    "begin", "compute", "reduce",   "vote",     "voted",
+    "apply", "commit",  "evaluate", "snapshot", "kept"};
 constexpr std::array<std::string_view, 7> kEpochPhases = {
     "fence", "collect", "decide", "prepare", "transfer", "gate", "go"};
 constexpr double kSecondsMax = 86400.0;

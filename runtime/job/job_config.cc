@@ -125,6 +125,17 @@ void bind_run(ConfigSchema& schema, RunConfig& r) {
                  {.min = 1, .max = 86400, .help = "seconds that one step may take"});
 }
 
+void bind_checkpoint(ConfigSchema& schema, CheckpointConfig& c) {
+  schema.add_int("checkpoint.memory_every", &c.memory_every,
+                 {.min = 0,
+                  .max = 1000000,
+                  .help = "steps between snapshots in the memory of each node; 0: none"});
+  schema.add_int("checkpoint.memory_bytes", &c.memory_bytes,
+                 {.min = 0,
+                  .help = "of the snapshots that a worker keeps (two states); larger ones are "
+                          "skipped; 0: no limit"});
+}
+
 void bind_recovery(ConfigSchema& schema, RecoveryConfig& r) {
   schema.add_int("recovery.worker_restarts", &r.worker_restarts,
                  {.min = 0,
@@ -146,6 +157,7 @@ void bind_job(ConfigSchema& schema, JobConfig& job) {
   bind_optimizer(schema, job.optimizer);
   bind_run(schema, job.run);
   bind_recovery(schema, job.recovery);
+  bind_checkpoint(schema, job.checkpoint);
 }
 
 }  // namespace

@@ -73,6 +73,11 @@ struct RecoveryConfig {
   bool grow = true;
 };
 
+struct CheckpointConfig {
+  uint32_t memory_every = 1;  // steps between snapshots in the node's memory; 0: none
+  uint64_t memory_bytes = 0;  // of the snapshots of one worker; 0: no limit
+};
+
 struct JobConfig {
   parallel::ModelConfig model;
   DataConfig data;
@@ -82,6 +87,7 @@ struct JobConfig {
   OptimizerConfig optimizer;
   RunConfig run;
   RecoveryConfig recovery;
+  CheckpointConfig checkpoint;
 
   uint64_t samples_per_step() const {
     return static_cast<uint64_t>(batch.micro_batch) * batch.micro_batches;

@@ -24,14 +24,38 @@ std::vector<std::pair<std::string, std::string>> job_environment(const std::stri
   return {{kSecretVariable, secret}, {"UCX_HANDLE_ERRORS", "none"}, {"UCX_LOG_LEVEL", "error"}};
 }
 
+base::Result<ProcessStarter::Memory*> ProcessStarter::memory_of(base::WorkerId worker) {
+  const auto found = memory_.find(worker);
+  if (found != memory_.end()) return &found->second;
+  const std::string name = "perdure.worker" + std::to_string(worker.value());
+  Memory memory;
+  for (size_t i = 0; i < memory.slots.size(); ++i) {
+    ASSIGN_OR_RETURN(memory.slots[i], base::SharedMemory::make(name + ".slot" + std::to_string(i)));
+  }
+  ASSIGN_OR_RETURN(memory.reports, base::SharedMemory::make(name + ".reports"));
+  return &memory_.emplace(worker, std::move(memory)).first->second;
+}
+
 base::Result<std::unique_ptr<agent::WorkerProcess>> ProcessStarter::start(
     const agent::WorkerStart& start, base::UniqueFunction<void(std::string how)> on_exit) {
-  const agent::ChildCommand command{
+  agent::ChildCommand command{
       .program = options_.program,
       .arguments = {"worker", "--agent", start.agent.to_string(), "--worker",
                     std::to_string(start.worker.value()), "--incarnation",
                     std::to_string(start.incarnation.value())},
       .environment = job_environment(options_.secret)};
+  const auto add = [&command](const char* name, const base::SharedMemory& memory) {
+    command.arguments.emplace_back(name);
+    command.arguments.push_back(memory.path());
+  };
+  ASSIGN_OR_RETURN(const Memory* own, memory_of(start.worker));
+  for (const base::SharedMemory& slot : own->slots) add("--slot", slot);
+  add("--reports", own->reports);
+  for (const base::WorkerId other : start.node_workers) {
+    if (other == start.worker) continue;
+    ASSIGN_OR_RETURN(const Memory* memory, memory_of(other));
+    for (const base::SharedMemory& slot : memory->slots) add("--other-slot", slot);
+  }
   ASSIGN_OR_RETURN(
       auto child,
       agent::ChildProcess::start(executor_, command,

@@ -1,10 +1,14 @@
 #pragma once
-// ProcessStarter: an agent's workers as child processes of this machine.
+// ProcessStarter: an agent's workers as child processes of this machine, and the memory in which
+// their snapshots and reports outlive them.
 
+#include <array>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/posix_shared_memory.h"
 #include "base/task.h"
 #include "runtime/agent/worker_starter.h"
 
@@ -18,11 +22,13 @@ inline constexpr const char* kSecretVariable = "PERDURE_JOB_SECRET";
 std::vector<std::pair<std::string, std::string>> job_environment(const std::string& secret);
 
 struct ProcessStarterOptions {
-  std::string program;  // started as: PROGRAM worker --agent H:P --worker N --incarnation I
+  // Started as: PROGRAM worker --agent H:P --worker N --incarnation I --slot P --slot P --reports P
+  // [--other-slot P]...
+  std::string program;
   std::string secret;
 };
 
-// The executor's loop outlives it and the processes.
+// The executor's loop outlives it and the processes. The memory goes with it.
 class ProcessStarter final : public agent::WorkerStarter {
  public:
   ProcessStarter(const ProcessStarterOptions& options, const base::Executor& executor)
@@ -33,7 +39,14 @@ class ProcessStarter final : public agent::WorkerStarter {
       base::UniqueFunction<void(std::string how)> on_exit) override;
 
  private:
+  struct Memory {
+    std::array<base::SharedMemory, 2> slots;
+    base::SharedMemory reports;
+  };
+  base::Result<Memory*> memory_of(base::WorkerId worker);
+
   const ProcessStarterOptions options_;
+  std::map<base::WorkerId, Memory> memory_;
   const base::Executor executor_;
 };
 

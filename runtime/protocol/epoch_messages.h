@@ -19,9 +19,10 @@ struct Fence {
   static constexpr MessageType kType = MessageType::kFence;
   std::string why;
   base::Step reported{~uint64_t{0}};  // steps after it are told with the state
+  uint8_t with_offers = 0;            // 1: what could be brought back is told, too
   template <typename V>
   void visit(V& v) {
-    v(why, reported);
+    v(why, reported, with_offers);
   }
 };
 
@@ -34,9 +35,22 @@ struct StateTold {
   // When the engine had left its steps, by the worker's steady clock: on one machine all processes
   // have the same. For measurements only.
   uint64_t left_ns = 0;
+  std::vector<std::string> bad_sources;  // found by the Restore that this answers
   template <typename V>
   void visit(V& v) {
-    v(state, reports, left_ns);
+    v(state, reports, left_ns, bad_sources);
+  }
+};
+
+// State of other steps is dropped, and the tensors are brought back from the nearest source that is
+// good. Answered by StateTold; a tensor without a good source is then missing, and not offered.
+struct Restore {
+  static constexpr MessageType kType = MessageType::kRestore;
+  recovery::CommittedState target;
+  std::vector<recovery::TensorDigest> tensors;
+  template <typename V>
+  void visit(V& v) {
+    v(target, tensors);
   }
 };
 

@@ -18,6 +18,7 @@
 //            ◄────────────────────────── AskVote      give the result that made your last step
 //   VoteTold ──────────────────────────►
 //            ◄────────────────────────── ApplyVote    commit the step that is pending, tell state
+//            ◄────────────────────────── Restore      bring back older state, tell what is held
 //            ◄────────────────────────── Prepare      the plan: make communicators
 //   Prepared ──────────────────────────►              address of the data plane
 //            ◄────────────────────────── Load         addresses: connect, move and load tensors
@@ -70,6 +71,7 @@ enum class MessageType : uint16_t {
   kEvaluationReport = 45,
   kFinished = 46,
   kAskReports = 47,
+  kRestore = 48,
 
   kStatusAsk = 64,
   kStatusTold = 65,

@@ -44,10 +44,17 @@ struct Finished {
   uint64_t params_digest = 0;
   uint64_t peak_bytes = 0;           // most memory that the process ever had
   uint64_t faults_after_warmup = 0;  // page faults in the steps after the second of this epoch
-  double compute_seconds = 0.0;
+  double compute_seconds = 0.0;      // of the newest epoch, snapshots included
+  // Of this process: snapshots taken and skipped, their seconds in the newest epoch, and the bytes
+  // of the last one.
+  uint64_t snapshots_taken = 0;
+  uint64_t snapshots_skipped = 0;
+  double snapshot_seconds = 0.0;
+  uint64_t snapshot_bytes = 0;
   template <typename V>
   void visit(V& v) {
-    v(step, state_digest, params_digest, peak_bytes, faults_after_warmup, compute_seconds);
+    v(step, state_digest, params_digest, peak_bytes, faults_after_warmup, compute_seconds,
+      snapshots_taken, snapshots_skipped, snapshot_seconds, snapshot_bytes);
   }
 };
 

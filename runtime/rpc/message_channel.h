@@ -18,7 +18,7 @@
 namespace perdure::runtime::rpc {
 
 inline constexpr uint32_t kFrameMagic = 0x4d524450;  // "PDRM"
-inline constexpr uint16_t kFrameVersion = 2;
+inline constexpr uint16_t kFrameVersion = 3;
 inline constexpr uint32_t kPayloadBytesMax = 16u << 20;
 inline constexpr size_t kFrameHeaderBytes = 40;
 

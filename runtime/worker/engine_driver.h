@@ -47,6 +47,17 @@ class EngineDriver {
   virtual base::Task<base::Status> apply_vote(recovery::VoteValue vote) = 0;
   virtual recovery::StateReport state() const = 0;
 
+  // What could be brought back without others (StateReport::offers); nearest and newest first.
+  virtual base::Task<std::vector<recovery::StateOffer>> offers() = 0;
+  // Drops state of other steps, then brings back these tensors, each from the nearest of its own
+  // sources that is good. What is bad is not offered again.
+  struct Restored {
+    recovery::StateReport state;
+    std::vector<std::string> bad_sources;  // where and why
+  };
+  virtual base::Task<Restored> restore(recovery::CommittedState target,
+                                       std::vector<recovery::TensorDigest> tensors) = 0;
+
   // Makes the new epoch's communicators; gives the address for the others.
   // The plan's members are not told.
   virtual base::Task<base::Result<protocol::Prepared>> prepare(recovery::EpochPlan plan,

@@ -85,6 +85,7 @@ base::Result<std::string> EpochEngine::open(const protocol::JobText& text) {
   ASSIGN_OR_RETURN(device_,
                    services_.make_device(job_.run.device, {.threads = job_.layout.threads}));
   memory_ = std::make_unique<engine::RankMemory>(store_options(job_, job_plan_), *device_);
+  services_.snapshots.follow(job_.checkpoint);
   return device_->description();
 }
 
@@ -125,6 +126,32 @@ QuietState EpochEngine::quiet_state() const {
 base::Status EpochEngine::apply_vote(const recovery::VoteValue& vote, TrainListener& listener) {
   if (trainer_ == nullptr) return base::failed_precondition("nothing is pending: no epoch");
   return trainer_->apply_vote(vote, listener);
+}
+
+std::vector<std::string> EpochEngine::restore(const recovery::CommittedState& target,
+                                              const std::vector<recovery::TensorDigest>& tensors) {
+  if (memory_ == nullptr) return {"the engine is not open"};
+  FAULT_POINT(kEpochRestore);
+  trainer_.reset();  // a pending step is of no use any more
+  engine::TensorStore& store = memory_->tensors;
+  store.resume_at(scalars_of(target));
+  std::vector<base::TensorId> ids;
+  for (const recovery::TensorDigest& wanted : tensors) ids.push_back(wanted.tensor);
+  store.drop_staged();
+  const base::Status staged = store.stage(ids);
+  if (!staged.is_ok()) return {staged.to_string()};
+  std::vector<std::string> bad;
+  for (const recovery::TensorDigest& wanted : tensors) {
+    if (leave_.load(std::memory_order_relaxed)) break;
+    base::Status status = services_.snapshots.read(target, store.staged(wanted.tensor));
+    if (status.is_ok()) status = store.adopt(wanted.tensor, wanted.digest);
+    if (status.is_ok()) continue;
+    bad.push_back(job_plan_.model.tensor(wanted.tensor).name + " of step " +
+                  std::to_string(target.step.value()) + ": " + status.to_string());
+    services_.snapshots.refuse(target, wanted.tensor);
+  }
+  store.drop_staged();
+  return bad;
 }
 
 base::Result<TrainerOptions> EpochEngine::check(const recovery::EpochPlan& plan,
@@ -194,9 +221,12 @@ base::Result<protocol::Loaded> EpochEngine::load(
     if (received.is_ok()) loaded.bytes_received = received.value();
   }
   if (status.is_ok()) {
-    auto trainer = Trainer::create(
-        *std::exchange(prepared_, std::nullopt),
-        {.data = *data_, .memory = *memory_, .fabric = *fabric, .clock = services_.clock});
+    auto trainer =
+        Trainer::create(*std::exchange(prepared_, std::nullopt), {.data = *data_,
+                                                                  .memory = *memory_,
+                                                                  .fabric = *fabric,
+                                                                  .snapshots = services_.snapshots,
+                                                                  .clock = services_.clock});
     status = trainer.status();
     if (trainer.is_ok()) trainer_ = std::move(trainer).value();
   }
@@ -249,6 +279,7 @@ base::Result<TrainEnd> EpochEngine::run(TrainListener& listener) {
   FAULT_POINT(kEpochGo);
   if (fabric_.get() == nullptr) return base::aborted("the epoch was left");
   services_.fabrics.get_ready(fabric_request());
+  services_.snapshots.save(memory_->tensors, SnapshotKeeper::Why::kNewLayout);
   auto end = trainer_->run(listener);
   if (!end.is_ok()) fabric_.abort(end.status());
   return end;

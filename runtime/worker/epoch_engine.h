@@ -18,6 +18,7 @@
 #include "runtime/protocol/epoch_messages.h"
 #include "runtime/protocol/node_messages.h"
 #include "runtime/worker/fabric_maker.h"
+#include "runtime/worker/snapshot_keeper.h"
 #include "runtime/worker/trainer.h"
 
 namespace perdure::runtime::worker {
@@ -26,6 +27,7 @@ namespace perdure::runtime::worker {
 struct EngineServices {
   base::Clock& clock;  // telling the time is enough
   FabricMaker& fabrics;
+  SnapshotKeeper& snapshots;
   std::function<base::Result<std::unique_ptr<kernels::Device>>(std::string_view,
                                                                const kernels::DeviceOptions&)>
       make_device;
@@ -64,6 +66,13 @@ class EpochEngine {
   QuietState leave();
   QuietState quiet_state() const;
   base::Status apply_vote(const recovery::VoteValue& vote, TrainListener& listener);
+  base::Result<base::MutableByteSpan> report_memory(size_t bytes) {
+    return services_.snapshots.report_memory(bytes);
+  }
+  std::vector<recovery::StateOffer> offers() { return services_.snapshots.offers(); }
+  // Gives what was bad.
+  std::vector<std::string> restore(const recovery::CommittedState& target,
+                                   const std::vector<recovery::TensorDigest>& tensors);
 
   // kInvalidArgument: the plan or its schedule is not legal; kAborted: not newer than the last.
   base::Result<protocol::Prepared> prepare(const recovery::EpochPlan& plan, base::Rank rank);

@@ -8,6 +8,12 @@ namespace perdure::runtime::worker {
 
 // The old epoch is aborted, nothing is cleaned up yet.
 inline constexpr std::string_view kEpochFence = "epoch.fence";
+// Told to bring back older state; nothing is dropped or read yet.
+inline constexpr std::string_view kEpochRestore = "epoch.restore";
+// Of a step: a snapshot is being taken, the one that was in its place is gone.
+inline constexpr std::string_view kStepSnapshot = "step.snapshot";
+// It is complete.
+inline constexpr std::string_view kStepKept = "step.kept";
 // Before communicators are made. Can fail.
 inline constexpr std::string_view kEpochPrepare = "epoch.prepare";
 // Communicators are connected, no tensor has moved: on every member, also when nothing will move.

@@ -56,7 +56,13 @@ void ThreadedEngine::tell(base::UniqueFunction<void(ThreadedEngine&)> what) {
 
 base::Task<base::Result<std::string>> ThreadedEngine::open(protocol::JobText job) {
   CHECK(listener_ != nullptr) << "nobody listens";
-  CO_ASSIGN_OR_RETURN(reports_, ReportRing::make());
+  CO_ASSIGN_OR_RETURN(const base::MutableByteSpan memory,
+                      core_.report_memory(ReportRing::bytes_for(kReportsMax)));
+  if (memory.empty()) {
+    CO_ASSIGN_OR_RETURN(reports_, ReportRing::make());
+  } else {
+    reports_ = ReportRing::attach(memory);
+  }
   base::UniqueFunction<base::Result<std::string>()> work = [this, job] { return core_.open(job); };
   co_return co_await call(std::move(work));
 }
@@ -96,6 +102,32 @@ base::Task<base::Status> ThreadedEngine::apply_vote(recovery::VoteValue vote) {
   if (answer == nullptr) co_return base::cancelled("the engine is closed");
   quiet_ = std::move(answer->quiet);
   co_return answer->status;
+}
+
+base::Task<std::vector<recovery::StateOffer>> ThreadedEngine::offers() {
+  base::UniqueFunction<std::vector<recovery::StateOffer>()> work = [this] {
+    return core_.offers();
+  };
+  co_return co_await call(std::move(work));
+}
+
+base::Task<EngineDriver::Restored> ThreadedEngine::restore(
+    recovery::CommittedState target, std::vector<recovery::TensorDigest> tensors) {
+  if (phase_ != Phase::kIdle) co_return Restored{quiet_.report, {"the engine is in an epoch"}};
+  struct Answer {
+    std::vector<std::string> bad;
+    QuietState quiet;
+  };
+  base::UniqueFunction<std::unique_ptr<Answer>()> work = [this, target,
+                                                          tensors = std::move(tensors)] {
+    auto bad = core_.restore(target, tensors);
+    return std::make_unique<Answer>(Answer{std::move(bad), core_.quiet_state()});
+  };
+  const std::unique_ptr<Answer> answer = co_await call(std::move(work));
+  if (answer == nullptr) co_return Restored{quiet_.report, {"the engine is closed"}};
+  quiet_ = std::move(answer->quiet);
+  reports_->truncate(quiet_.report.committed.step);
+  co_return Restored{quiet_.report, std::move(answer->bad)};
 }
 
 base::Task<base::Result<protocol::Prepared>> ThreadedEngine::prepare(recovery::EpochPlan plan,

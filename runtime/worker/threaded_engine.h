@@ -35,6 +35,9 @@ class ThreadedEngine final : public EngineDriver {
   base::Task<base::Status> apply_vote(recovery::VoteValue vote) override;
   // As of when the engine was quiet last.
   recovery::StateReport state() const override { return quiet_.report; }
+  base::Task<std::vector<recovery::StateOffer>> offers() override;
+  base::Task<Restored> restore(recovery::CommittedState target,
+                               std::vector<recovery::TensorDigest> tensors) override;
   base::Task<base::Result<protocol::Prepared>> prepare(recovery::EpochPlan plan,
                                                        base::Rank rank) override;
   base::Task<base::Result<protocol::Loaded>> load(

@@ -70,6 +70,8 @@ class TrainerImpl : public Trainer {
               std::unique_ptr<engine::StepEngine> engine)
       : o_(std::move(options)),
         engine_(std::move(engine)),
+        tensors_(parts.memory.tensors),
+        snapshots_(parts.snapshots),
         clock_(parts.clock),
         schedule_(job::make_lr_schedule(o_.job)),
         training_(parts.data, Part::kTraining),
@@ -78,6 +80,7 @@ class TrainerImpl : public Trainer {
 
   base::Result<TrainEnd> run(TrainListener& listener) override {
     const base::Nanos begin = clock_.now();
+    const double snapshot_seconds_before = snapshots_.cost().seconds;
     uint64_t faults_at_warmup = 0;
     uint64_t steps_here = 0;
     if (is_evaluation_due(steps())) RETURN_IF_ERROR(run_evaluation(listener));
@@ -88,6 +91,11 @@ class TrainerImpl : public Trainer {
       if (is_evaluation_due(steps())) RETURN_IF_ERROR(run_evaluation(listener));
     }
     finished_.compute_seconds = base::to_seconds(clock_.now() - begin);
+    const SnapshotKeeper::Cost cost = snapshots_.cost();
+    finished_.snapshots_taken = cost.taken;
+    finished_.snapshots_skipped = cost.skipped;
+    finished_.snapshot_seconds = cost.seconds - snapshot_seconds_before;
+    finished_.snapshot_bytes = cost.bytes;
     if (steps_here > kWarmupSteps) {
       finished_.faults_after_warmup = base::process_usage().page_faults - faults_at_warmup;
     }
@@ -134,6 +142,7 @@ class TrainerImpl : public Trainer {
     const float rate = job::learning_rate(schedule_, steps());
     ASSIGN_OR_RETURN(const engine::StepResult result, engine_->run_step(training_, rate));
     report(result, rate, base::to_ms(clock_.now() - begin), listener);
+    snapshots_.save(tensors_, SnapshotKeeper::Why::kStep);
     RETURN_IF_ERROR(skip_limit_.note(result.step, result.applied));
     return result;
   }
@@ -163,6 +172,8 @@ class TrainerImpl : public Trainer {
 
   const TrainerOptions o_;
   const std::unique_ptr<engine::StepEngine> engine_;
+  engine::TensorStore& tensors_;
+  SnapshotKeeper& snapshots_;
   base::Clock& clock_;
   const job::LrSchedule schedule_;
   DataBatches training_;
@@ -188,6 +199,7 @@ parallel::WorkerMemory planned_memory(const TrainerOptions& o, const kernels::De
   memory.accumulator_bytes_per_element = n.accumulator_bytes();
   memory.block_elements = exact ? n.block_elements : 0;
   memory.grain_bytes_per_element = exact && n.grain > 1 ? 4 : 0;
+  memory.snapshot_copies = o.job.checkpoint.memory_every > 0 ? kSnapshotCopies : 0;
   memory.workspace_bytes = static_cast<int64_t>(device.default_workspace_bytes() +
                                                 engine::engine_scratch_bytes(options));
   memory.runtime_baseline_bytes = kRuntimeBaselineBytes;

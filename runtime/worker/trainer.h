@@ -14,6 +14,7 @@
 #include "runtime/job/job_config.h"
 #include "runtime/job/job_plan.h"
 #include "runtime/protocol/report_messages.h"
+#include "runtime/worker/snapshot_keeper.h"
 
 namespace perdure::runtime::worker {
 
@@ -38,6 +39,7 @@ struct TrainerParts {
   const data::DataSource& data;
   engine::RankMemory& memory;
   collective::Fabric& fabric;
+  SnapshotKeeper& snapshots;
   base::Clock& clock;
 };
 

@@ -167,6 +167,9 @@ base::Task<void> Worker::carry_out(rpc::Frame order) {
     case MessageType::kApplyVote:
       co_await apply_vote(order);
       break;
+    case MessageType::kRestore:
+      co_await restore(order);
+      break;
     case MessageType::kPrepare:
       co_await prepare(order);
       break;
@@ -196,10 +199,32 @@ base::Task<void> Worker::fence(const rpc::Frame& order) {
   if (message.is_ok()) reported_ = message->reported;
   protocol::StateTold told;
   told.state = co_await services_.engine.fence(epoch);
-  if (epoch == epoch_) tell_state(std::move(told));
+  if (message.is_ok() && message->with_offers != 0) offers_asked_in_ = epoch;
+  if (epoch == epoch_) co_await tell_state(std::move(told));
 }
 
-void Worker::tell_state(protocol::StateTold told) {
+// What is offered now is told with it: what proved bad is not there any more.
+base::Task<void> Worker::restore(const rpc::Frame& order) {
+  const base::Epoch epoch = epoch_;
+  auto message = protocol::from_frame<protocol::Restore>(order);
+  if (!message.is_ok()) {
+    tell_stopped(message.status());
+    co_return;
+  }
+  auto restored = co_await services_.engine.restore(message->target, std::move(message->tensors));
+  if (epoch != epoch_) co_return;
+  for (const std::string& bad : restored.bad_sources)
+    LOG_WARNING("worker", "state could not be brought back", KV("why", bad));
+  protocol::StateTold told;
+  told.state = std::move(restored.state);
+  told.bad_sources = std::move(restored.bad_sources);
+  co_await tell_state(std::move(told));
+}
+
+base::Task<void> Worker::tell_state(protocol::StateTold told) {
+  const base::Epoch epoch = epoch_;
+  if (offers_asked_in_ == epoch) told.state.offers = co_await services_.engine.offers();
+  if (epoch != epoch_) co_return;
   committed_ = told.state.committed.step;
   if (!left_at_.has_value()) left_at_ = services_.clock.now();
   told.left_ns = static_cast<uint64_t>(left_at_->count());
@@ -229,7 +254,7 @@ base::Task<void> Worker::apply_vote(const rpc::Frame& order) {
   protocol::StateTold told;
   told.state = services_.engine.state();
   if (!status.is_ok()) told.state.pending = {};  // it cannot be had: this is the answer
-  tell_state(std::move(told));
+  co_await tell_state(std::move(told));
 }
 
 base::Task<void> Worker::prepare(const rpc::Frame& order) {

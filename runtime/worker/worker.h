@@ -65,10 +65,11 @@ class Worker : private EngineListener {
   base::Task<void> carry_out(rpc::Frame order);
   base::Task<void> fence(const rpc::Frame& order);
   base::Task<void> apply_vote(const rpc::Frame& order);
+  base::Task<void> restore(const rpc::Frame& order);
   base::Task<void> prepare(const rpc::Frame& order);
   base::Task<void> load(const rpc::Frame& order);
   void give_vote();
-  void tell_state(protocol::StateTold told);
+  base::Task<void> tell_state(protocol::StateTold told);
   void go(const rpc::Frame& order);
   void take(rpc::Frame frame);
   void tell_steps_after(base::Step reported);
@@ -100,8 +101,9 @@ class Worker : private EngineListener {
   base::Epoch epoch_;                // the newest that it was told of
   std::optional<base::Rank> rank_;   // in epoch_, once prepared
   base::Step committed_;
-  std::optional<base::Nanos> left_at_;          // when the engine left the steps of the last epoch
-  base::Step reported_;                         // what the coordinator knew at the last fence
+  std::optional<base::Nanos> left_at_;  // when the engine left the steps of the last epoch
+  base::Epoch offers_asked_in_;         // what could be brought back is told with every state of it
+  base::Step reported_;                 // what the coordinator knew at the last fence
   std::optional<protocol::Finished> finished_;  // in epoch_
 };
 

@@ -18,10 +18,13 @@ using testing::StatusIs;
 TEST(MemoryPlanTest, CountsStateByTheByte) {
   const ModelSpec model = small_model(Family::kLlama);
   const Layout layout = grid(model, {.pipelines = 2, .stages = 1, .micro_batches = 4});
-  const WorkerMemory memory = plan_worker_memory(
-      model, layout, make_schedule_1f1b(model, layout), Rank(1),
-      {.micro_batch = 2, .compute = ComputeType::kBF16},
-      {.accumulator_bytes_per_element = 8, .workspace_bytes = 1000, .runtime_baseline_bytes = 50});
+  const WorkerMemory memory =
+      plan_worker_memory(model, layout, make_schedule_1f1b(model, layout), Rank(1),
+                         {.micro_batch = 2, .compute = ComputeType::kBF16},
+                         {.accumulator_bytes_per_element = 8,
+                          .snapshot_copies = 2,
+                          .workspace_bytes = 1000,
+                          .runtime_baseline_bytes = 50});
   const int64_t n = model.parameters();
   const int64_t vectors = (6 * 2 + 1) * 32;
   EXPECT_EQ(memory.parameters, 4 * n);
@@ -29,6 +32,7 @@ TEST(MemoryPlanTest, CountsStateByTheByte) {
   EXPECT_EQ(memory.low_precision, 2 * (n - vectors));
   EXPECT_EQ(memory.gradient_accumulators, 8 * n);
   EXPECT_EQ(memory.gradient_grains, 0);
+  EXPECT_EQ(memory.snapshots, 2 * 12 * n);
   EXPECT_EQ(memory.workspace, 1000);
   EXPECT_EQ(memory.runtime_baseline, 50);
 }

@@ -46,7 +46,7 @@ class ExitThreeTest(PerdureTest):
         self.assertNotEqual(self.summary("run")["outcome"], "ok")
 
     def test_they_come_back_with_empty_hands(self):
-        job = self.start("layout.pipelines=2", "layout.stages=2", nodes=4)
+        job = self.start("layout.pipelines=2", "layout.stages=2", "checkpoint.memory_every=0", nodes=4)
         self.wait_for_steps(job)
         processes = job.processes()
         for number in (0, 2):

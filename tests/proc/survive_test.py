@@ -67,6 +67,30 @@ class SurviveTest(PerdureTest):
         self.run_with(out="calm")
         self.assertEqual(self.digests("run"), self.digests("calm"))
 
+    def check_restored(self, *faults, steps_lost=1, sets=()):
+        self.check_same(*faults, sets=sets)
+        restored = self.events("run", "epoch.restore")
+        self.assertTrue(restored, "nothing was brought back")
+        for event in restored:
+            self.assertLessEqual(event["steps_lost"], steps_lost, event)
+
+    def test_all_holders_of_a_stage_are_killed(self):
+        """Their nodes keep what they had: workers 1 and 3 are the second stage of both pipelines."""
+        self.check_restored("at=step:8 target=worker:1 do=kill", "at=step:8 target=worker:3 do=kill",
+                            sets=["layout.stages=2"])
+
+    def test_all_workers_are_killed(self):
+        self.check_restored(*(f"at=step:8,phase=reduce target=worker:{w} do=kill" for w in range(4)),
+                            sets=["layout.stages=2"])
+
+    def test_the_only_holder_is_killed_while_it_takes_a_snapshot(self):
+        self.check_restored("at=step:8,phase=snapshot target=worker:1 do=kill",
+                            sets=["layout.pipelines=1", "layout.stages=2"])
+
+    def test_snapshots_of_every_fourth_step(self):
+        self.check_restored("at=step:8 target=worker:0 do=kill", steps_lost=4,
+                            sets=["layout.pipelines=1", "checkpoint.memory_every=4"])
+
     def test_what_never_strikes_is_named(self):
         run = self.train(example("tiny.toml"), arguments=["--fault", "at=step:21 target=job do=kill"])
         self.assertEqual(run.code, 0)

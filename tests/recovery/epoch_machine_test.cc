@@ -102,6 +102,38 @@ TEST_F(EpochMachineTest, WhoIsMissingAtTheStartIsNamed) {
   EXPECT_THAT(*outcome(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("1, 3")));
 }
 
+// Who becomes a spare must not depend on whose process came up last.
+TEST_F(EpochMachineTest, TheOthersThatAreExpectedHaveALittleTime) {
+  options_.workers_expected = 5;
+  begin();
+  for (const uint32_t w : {4u, 1u, 2u, 3u}) up(w);
+  EXPECT_EQ(phase(), Phase::kGathering);
+  pass(options_.gather_grace - 1_ms);
+  up(0);
+  run_to(Phase::kActive);
+  EXPECT_EQ(plan_workers(), Ids({0, 1, 2, 3}));
+}
+
+TEST_F(EpochMachineTest, WhoDoesNotComeInThatTimeIsDoneWithout) {
+  options_.workers_expected = 5;
+  begin();
+  for (const uint32_t w : {4u, 1u, 2u, 3u}) up(w);
+  pass(options_.gather_grace);
+  run_to(Phase::kActive);
+  EXPECT_EQ(plan_workers(), Ids({1, 2, 3, 4}));
+}
+
+TEST_F(EpochMachineTest, LossesInThatTimeMakeItWaitForEnoughAgain) {
+  options_.workers_expected = 5;
+  begin();
+  for (const uint32_t w : {4u, 1u, 2u, 3u}) up(w);
+  down(2);
+  pass(options_.gather_grace);
+  EXPECT_EQ(phase(), Phase::kGathering);
+  pass(options_.join_timeout);
+  EXPECT_THAT(*outcome(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("0, 2")));
+}
+
 TEST_F(EpochMachineTest, AMemberThatDiesBeforeTheStartIsWaitedForAgain) {
   begin();
   up(0);

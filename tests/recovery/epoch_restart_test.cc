@@ -164,8 +164,7 @@ TEST_F(EpochRestartTest, FreshProcessesDoNotStartFromScratch) {
   commit(2);
   restart(Journal::kActive);
   for (uint32_t w = 0; w < 4; ++w) up(w);
-  answer_all();
-  EXPECT_EQ(phase(), Phase::kWaiting);
+  run_to(Phase::kWaiting);
   EXPECT_THAT(ordered<OrderPrepare>(), IsEmpty());
 }
 

@@ -1,5 +1,7 @@
 #include "tests/recovery/machine_harness.h"
 
+#include <algorithm>
+
 namespace perdure::recovery {
 
 CommittedState committed_at(uint64_t step) {
@@ -47,6 +49,25 @@ void MachineTest::check_order(const Send& send) {
   }
 }
 
+// A source that is bad is found out when it is read, and not offered again.
+void MachineTest::restore_body(Body& body, const OrderRestore& order) {
+  StateReport& state = body.state;
+  if (!(state.committed == order.target)) state.tensors.clear();
+  state.vote = {};
+  state.pending = {};
+  state.committed = order.target;
+  for (const TensorDigest& wanted : order.tensors) {
+    if (std::find(body.bad.begin(), body.bad.end(), wanted) == body.bad.end()) {
+      state.tensors.push_back(wanted);
+      continue;
+    }
+    for (StateOffer& offer : state.offers) std::erase(offer.tensors, wanted);
+  }
+  std::sort(state.tensors.begin(), state.tensors.end(),
+            [](const TensorDigest& a, const TensorDigest& b) { return a.tensor < b.tensor; });
+  state.has_state = state.tensors.empty() ? 0 : 1;
+}
+
 // What a good worker would be in after the order; it answers when the test says so.
 void MachineTest::follow(const Send& send) {
   for (const PlanMember& member : send.to) {
@@ -54,9 +75,12 @@ void MachineTest::follow(const Send& send) {
     if (found == bodies_.end() || found->second.id.incarnation != member.incarnation) continue;
     Body& body = found->second;
     body.epoch = std::max(body.epoch, send.epoch);
-    if (std::holds_alternative<OrderFence>(send.order)) {
+    if (const auto* fence = std::get_if<OrderFence>(&send.order)) {
       body.does = MemberDoes::kNothing;
       body.plan.reset();
+      body.tells_offers = fence->with_offers;
+    } else if (const auto* restore = std::get_if<OrderRestore>(&send.order)) {
+      restore_body(body, *restore);
     } else if (const auto* prepare = std::get_if<OrderPrepare>(&send.order)) {
       body.plan = prepare->plan;
     } else if (const auto* apply = std::get_if<OrderApply>(&send.order)) {
@@ -67,7 +91,8 @@ void MachineTest::follow(const Send& send) {
       for (TensorDigest& d : body.state.tensors) d.digest = digest_at(d.tensor, step);
     } else if (std::holds_alternative<OrderLoad>(send.order)) {
       const uint64_t step = body.plan->resume.step.value();
-      body.state = {.has_state = 1, .committed = body.plan->resume};
+      body.state = {
+          .has_state = 1, .committed = body.plan->resume, .offers = std::move(body.state.offers)};
       body.state.tensors =
           digests_at(body.plan->layout.tensors(options_.model, rank(member.worker.value())), step);
       body.does = MemberDoes::kLoaded;
@@ -139,8 +164,12 @@ void MachineTest::answer(uint32_t worker) {
   const Body& body = bodies_.at(worker);
   switch (phase()) {
     case Phase::kCollecting:
-      feed(StateTold{speaker(worker), body.state});
+    case Phase::kRestoring: {
+      StateReport told = body.state;
+      if (!body.tells_offers) told.offers.clear();
+      feed(StateTold{speaker(worker), told});
       break;
+    }
     case Phase::kResolving:
       if (ordered<OrderVote>().contains(worker) && ordered<OrderApply>().empty()) {
         feed(VoteTold{speaker(worker),
@@ -197,7 +226,7 @@ void MachineTest::commit(uint64_t step, const std::set<uint32_t>& not_yet) {
     for (TensorDigest& d : state.tensors) d.digest = digest_at(d.tensor, step);
   }
   const uint32_t first = machine_->plan()->members[0].worker.value();
-  if (!not_yet.contains(first)) feed(StepSeen{speaker(first), base::Step(step)});
+  if (!not_yet.contains(first)) feed(StepSeen{speaker(first), base::Step(step), machine_->epoch()});
 }
 
 void MachineTest::finish(uint32_t worker) {

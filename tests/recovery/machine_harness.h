@@ -25,7 +25,9 @@ std::vector<TensorDigest> digests_at(const std::vector<base::TensorId>& tensors,
 // A worker's process.
 struct Body {
   PlanMember id;
-  StateReport state;
+  StateReport state;  // its offers are told when the fence asks for them only
+  bool tells_offers = false;
+  std::vector<TensorDigest> bad;  // fails to be brought back
   base::Epoch epoch;              // newest that it was ordered
   std::optional<EpochPlan> plan;  // prepared
   MemberDoes does = MemberDoes::kNothing;
@@ -104,6 +106,7 @@ class MachineTest : public ::testing::Test {
  private:
   void check_order(const Send& send);
   void follow(const Send& send);
+  static void restore_body(Body& body, const OrderRestore& order);
 };
 
 }  // namespace perdure::recovery

@@ -45,6 +45,61 @@ TEST(SimClusterTest, SeedsWithFaultsEndLikeUndisturbedRuns) {
     EXPECT_TRUE(goals.contains(goal)) << goal;
 }
 
+// All holders of a layer may be killed, as long as their nodes keep what they had.
+TEST(SimClusterTest, SeedsWithSnapshotsSurviveTheLossOfAllHolders) {
+  uint64_t restored = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SeedOptions options;
+    options.cluster.seed = seed;
+    options.cluster.snapshots = true;
+    options.cluster.pipelines = 1;  // nobody holds what another does
+    options.cluster.stages = 4;
+    options.tell = true;
+    const SeedResult result = run_seed(options);
+    ASSERT_EQ(result.problem, "") << "seed " << seed << ": " << text_of(result);
+    for (const std::string& line : result.story)
+      restored += line.find("epoch.restore") != std::string::npos ? 1 : 0;
+  }
+  std::printf("%llu times state was brought back\n", static_cast<unsigned long long>(restored));
+  EXPECT_GT(restored, 20u);
+}
+
+TEST(SimClusterTest, BothHoldersOfAStageDieAndNoStepIsLost) {
+  SimCluster cluster({.seed = 3, .snapshots = true});
+  cluster.start();
+  bool is_done = false;
+  cluster.on_point([&](std::string_view name) {
+    if (name != "step.reduce" || base::fault_time.step.load() != 8 || is_done) return;
+    is_done = true;
+    cluster.kill_worker(base::WorkerId(1));
+    cluster.kill_worker(base::WorkerId(3));
+  });
+  ASSERT_TRUE(cluster.run(std::chrono::seconds(120))) << cluster.violation();
+  EXPECT_THAT(*cluster.outcome(), testing::IsOk());
+  EXPECT_EQ(cluster.ledger().problem(20, 8), "");
+  EXPECT_EQ(cluster.ledger().final_digest(), cluster.job().state_digest_after(20));
+}
+
+// What a node keeps has changed: the step before, which it keeps too, is taken.
+TEST(SimClusterTest, WhatProvesBadIsNotUsed) {
+  SimCluster cluster({.seed = 3, .snapshots = true});
+  cluster.start();
+  bool is_done = false;
+  cluster.on_point([&](std::string_view name) {
+    if (name != "step.reduce" || base::fault_time.step.load() != 8 || is_done) return;
+    is_done = true;
+    for (const uint32_t worker : {1u, 3u}) {
+      cluster.memory_of(base::WorkerId(worker)).spoil(base::Step(7));
+      cluster.kill_worker(base::WorkerId(worker));
+    }
+  });
+  ASSERT_TRUE(cluster.run(std::chrono::seconds(120))) << cluster.violation();
+  EXPECT_THAT(*cluster.outcome(), testing::IsOk());
+  EXPECT_EQ(cluster.ledger().final_digest(), cluster.job().state_digest_after(20));
+  ASSERT_EQ(cluster.ledger().plans().size(), 2u);
+  EXPECT_EQ(cluster.ledger().plans().back().resume.step, base::Step(6));
+}
+
 TEST(SimClusterTest, ASeedGivesTheSameRunAgain) {
   SeedOptions options;
   options.cluster.seed = 57;

@@ -120,7 +120,7 @@ TEST(WorkerActivityTest, EveryWorkerMessageHasOneDirection) {
   for (int t = 0; t < 70; ++t) {
     const auto type = static_cast<MessageType>(t);
     EXPECT_FALSE(goes_to_workers(type) && comes_from_workers(type)) << t;
-    const bool of_workers = t >= 32 && t <= 47;
+    const bool of_workers = t >= 32 && t <= 48;
     EXPECT_EQ(goes_to_workers(type) || comes_from_workers(type), of_workers) << t;
   }
 }

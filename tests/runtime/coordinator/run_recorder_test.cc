@@ -186,6 +186,22 @@ TEST_F(RunRecorderTest, EventsTellTheStory) {
   EXPECT_EQ(all[8]["t_ms"], 7000.0);
 }
 
+TEST_F(RunRecorderTest, TheSummaryTellsWhatSnapshotsHaveCost) {
+  open("out");
+  recorder_->on_finished(Rank(0), {.compute_seconds = 10.0,
+                                   .snapshots_taken = 4,
+                                   .snapshot_seconds = 0.5,
+                                   .snapshot_bytes = 700});
+  recorder_->on_finished(Rank(1), {.compute_seconds = 10.0,
+                                   .snapshots_taken = 3,
+                                   .snapshots_skipped = 1,
+                                   .snapshot_seconds = 0.25,
+                                   .snapshot_bytes = 900});
+  ASSERT_OK(recorder_->finish(base::Status::ok()));
+  EXPECT_EQ(Json::parse(text("out/summary.json"))["snapshots"],
+            Json({{"taken", 7}, {"skipped", 1}, {"bytes_max", 900}, {"share_of_time_max", 0.05}}));
+}
+
 TEST_F(RunRecorderTest, TheSummaryHasTheNumbersOfTheRun) {
   open("out");
   run_three_steps();
@@ -204,6 +220,8 @@ TEST_F(RunRecorderTest, TheSummaryHasTheNumbersOfTheRun) {
             {"workers", 2},
             {"attempts_again", 1},
             {"steps_skipped", 1},
+            {"snapshots",
+             {{"taken", 0}, {"skipped", 0}, {"bytes_max", 0}, {"share_of_time_max", 0.0}}},
             {"epochs", 1},
             {"steps_repeated", 0},
             {"memory",

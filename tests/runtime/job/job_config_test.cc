@@ -213,7 +213,7 @@ TEST(JobConfigTest, EveryKeyHasHelp) {
     at = end + 1;
     ++keys;
   }
-  EXPECT_EQ(keys, 46u);
+  EXPECT_EQ(keys, 48u);
 }
 
 }  // namespace

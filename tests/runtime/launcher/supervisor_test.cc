@@ -218,14 +218,19 @@ TEST_F(SupervisorTest, WorkersAreStartedAsTheirAgentSays) {
   std::string how;
   auto worker = starter.start({.worker = base::WorkerId(5),
                                .incarnation = base::Incarnation(70),
-                               .agent = base::Address("127.0.0.1", 99)},
+                               .agent = base::Address("127.0.0.1", 99),
+                               .node_workers = {base::WorkerId(4), base::WorkerId(5)}},
                               [&how](std::string text) { how = std::move(text); });
   ASSERT_OK(worker);
   EXPECT_GT((*worker)->pid(), 1u);
   io_.run();
   EXPECT_EQ(how, "exit code 4");
   EXPECT_FALSE((*worker)->is_running());
-  EXPECT_EQ(read("said"), "worker --agent 127.0.0.1:99 --worker 5 --incarnation 70 s3 error\n");
+  EXPECT_THAT(read("said"),
+              ::testing::MatchesRegex("worker --agent 127.0.0.1:99 --worker 5 --incarnation 70"
+                                      "( --slot /proc/[0-9]+/fd/[0-9]+){2}"
+                                      " --reports /proc/[0-9]+/fd/[0-9]+"
+                                      "( --other-slot /proc/[0-9]+/fd/[0-9]+){2} s3 error\n"));
   ProcessStarter broken({.program = "/no/such", .secret = ""}, io_.get_executor());
   EXPECT_THAT(broken.start({}, [](std::string) {}), StatusIs(StatusCode::kInvalidArgument));
 }

@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
         cases_of<NodeJoin, NodeWelcome, Beat, BeatAck, WorkerUp, WorkerDown, FromWorkers, ToWorkers,
                  EndWorker, Dismiss, WorkerJob, Fence, StateTold, AskVote, VoteTold, ApplyVote,
                  Prepare, Prepared, Load, Loaded, Go, Hold, Stopped, StepReport, EvaluationReport,
-                 Finished, AskReports, StatusAsk, StatusTold>()),
+                 Finished, AskReports, Restore, StatusAsk, StatusTold>()),
     [](const auto& test) { return "type" + std::to_string(test.param.type); });
 
 TEST_P(MessageTest, WhatWasWrittenIsReadAndNothingElse) {

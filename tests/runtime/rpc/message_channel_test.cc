@@ -52,7 +52,7 @@ TEST(FrameTest, ReadsWhatItWrote) {
 // The layout of docs/formats/rpc.md: other versions of this program rely on it.
 TEST(FrameTest, TheBytesAreThoseOfTheFormat) {
   const std::vector<std::byte> bytes = encode_frame(frame_of(2));
-  const uint8_t expected[] = {0x50, 0x44, 0x52, 0x4d, 2, 0, 7, 0, 2, 0, 0, 0, 250, 0, 0, 0,
+  const uint8_t expected[] = {0x50, 0x44, 0x52, 0x4d, 3, 0, 7, 0, 2, 0, 0, 0, 250, 0, 0, 0,
                               3,    0,    0,    0,    0, 0, 0, 0, 9, 0, 0, 0, 0,   0, 0, 0};
   for (size_t i = 0; i < sizeof(expected); ++i) {
     EXPECT_EQ(static_cast<uint8_t>(bytes[i]), expected[i]) << i;

@@ -80,8 +80,10 @@ void EngineTeam::lose(uint32_t worker) {
   if (make_fabrics_) member.fabrics = make_fabrics_();
   FabricMaker& fabrics = member.fabrics != nullptr ? *member.fabrics : meshes_;
   member.engine = std::make_unique<ThreadedEngine>(
-      EngineServices{
-          .clock = clock_, .fabrics = fabrics, .make_device = kernels::select::make_device},
+      EngineServices{.clock = clock_,
+                     .fabrics = fabrics,
+                     .snapshots = snapshots_ ? snapshots_(worker) : member.none,
+                     .make_device = kernels::select::make_device},
       io_.get_executor());
   member.engine->listen(member);
   EXPECT_OK(wait(member.engine->open(text_)));

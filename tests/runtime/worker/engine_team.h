@@ -48,6 +48,7 @@ struct Member final : EngineListener {
   base::Step stopped_at;
   std::optional<protocol::Finished> finished;
   std::unique_ptr<FabricMaker> fabrics;  // null: the team's meshes
+  NoSnapshots none;
   std::unique_ptr<ThreadedEngine> engine;
 };
 
@@ -61,7 +62,12 @@ class EngineTeam {
   Member& at(uint32_t worker) { return *members_[worker]; }
   LocalMeshes& meshes() { return meshes_; }
   base::Epoch epoch() const { return epoch_; }
+  const parallel::ModelSpec& model() const { return model_; }
   void lose(uint32_t worker);  // and start a fresh one in its place
+  // Of processes that are started from now on.
+  void set_snapshots(std::function<SnapshotKeeper&(uint32_t worker)> of) {
+    snapshots_ = std::move(of);
+  }
 
   void run_until(const std::function<bool()>& done) {
     while (!done()) io_.run_one();
@@ -106,6 +112,7 @@ class EngineTeam {
  private:
   const protocol::JobText text_;
   const MakeFabrics make_fabrics_;
+  std::function<SnapshotKeeper&(uint32_t)> snapshots_;
   job::JobConfig job_;
   parallel::ModelSpec model_;
   boost::asio::io_context io_;

@@ -449,7 +449,9 @@ TEST(ThreadedEngineTest, OpensOnceAndSaysWhatIsWrongWithAJob) {
   boost::asio::io_context io;
   base::PosixClock clock(io.get_executor());
   Member member;
-  ThreadedEngine engine({.clock = clock, .fabrics = team.meshes()}, io.get_executor());
+  NoSnapshots snapshots;
+  ThreadedEngine engine({.clock = clock, .fabrics = team.meshes(), .snapshots = snapshots},
+                        io.get_executor());
   engine.listen(member);
   std::optional<base::Result<std::string>> opened;
   base::Gate gate;

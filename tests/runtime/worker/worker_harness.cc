@@ -76,6 +76,20 @@ Task<Status> ScriptedEngine::apply_vote(recovery::VoteValue vote) {
   co_return stage_.applied;
 }
 
+Task<std::vector<recovery::StateOffer>> ScriptedEngine::offers() {
+  stage_.calls.emplace_back("offers");
+  co_return stage_.offers;
+}
+
+Task<EngineDriver::Restored> ScriptedEngine::restore(recovery::CommittedState target,
+                                                     std::vector<recovery::TensorDigest> tensors) {
+  stage_.calls.push_back("restore " + std::to_string(tensors.size()));
+  stage_.restore_target = target;
+  const Status blocked = co_await block();
+  if (!blocked.is_ok()) co_return Restored{};
+  co_return stage_.restored;
+}
+
 Task<base::Result<protocol::Prepared>> ScriptedEngine::prepare(recovery::EpochPlan,
                                                                base::Rank rank) {
   stage_.calls.push_back("prepare " + std::to_string(rank.value()));

@@ -28,6 +28,9 @@ struct EngineStage {
   base::Result<recovery::VoteValue> vote = base::not_found("no vote");
   base::Status applied;
   recovery::StateReport state_after_apply;
+  std::vector<recovery::StateOffer> offers;
+  EngineDriver::Restored restored;
+  recovery::CommittedState restore_target;
   base::Result<protocol::Prepared> prepared = protocol::Prepared{};
   base::Result<protocol::Loaded> loaded = protocol::Loaded{};
   base::Status gone;
@@ -51,6 +54,9 @@ class ScriptedEngine final : public EngineDriver {
   base::Result<recovery::VoteValue> vote() const override { return stage_.vote; }
   base::Task<base::Status> apply_vote(recovery::VoteValue vote) override;
   recovery::StateReport state() const override { return stage_.state; }
+  base::Task<std::vector<recovery::StateOffer>> offers() override;
+  base::Task<Restored> restore(recovery::CommittedState target,
+                               std::vector<recovery::TensorDigest> tensors) override;
   base::Task<base::Result<protocol::Prepared>> prepare(recovery::EpochPlan plan,
                                                        base::Rank rank) override;
   base::Task<base::Result<protocol::Loaded>> load(

@@ -255,6 +255,81 @@ TEST_F(WorkerTest, AVoteThatCannotBeAppliedLeavesTheOldState) {
   EXPECT_EQ(engine_.count("apply"), 1u);
 }
 
+// -- older state
+
+recovery::StateOffer offer_of(uint64_t step) {
+  recovery::StateOffer offer;
+  offer.committed.step = Step(step);
+  offer.tensors = {{base::TensorId(1), 2}};
+  return offer;
+}
+
+TEST_F(WorkerTest, OffersAreToldWhenTheFenceAsksForThem) {
+  join();
+  engine_.offers = {offer_of(7)};
+  order(protocol::Fence{}, 3);
+  order(protocol::Fence{.with_offers = 1}, 4);
+  const auto told = heard<protocol::StateTold>();
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_TRUE(told[0].state.offers.empty());
+  ASSERT_EQ(told[1].state.offers.size(), 1u);
+  EXPECT_EQ(told[1].state.offers[0].committed.step, Step(7));
+}
+
+// Its agent fences it once more because its own lease was over, and knows nothing of offers.
+TEST_F(WorkerTest, AnotherFenceOfTheEpochDoesNotForgetTheOffers) {
+  join();
+  engine_.offers = {offer_of(7)};
+  order(protocol::Fence{.with_offers = 1}, 4);
+  order(protocol::Fence{.why = "the coordinator is silent"}, 4);
+  const auto told = heard<protocol::StateTold>();
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[1].state.offers.size(), 1u);
+  order(protocol::Fence{}, 5);
+  EXPECT_TRUE(heard<protocol::StateTold>().back().state.offers.empty());
+}
+
+TEST_F(WorkerTest, ARestoreIsAnsweredWithWhatIsHeldAndWhatWasBad) {
+  join();
+  order(protocol::Fence{.with_offers = 1}, 4);
+  clear();
+  engine_.restored.state.has_state = 1;
+  engine_.restored.state.committed.step = Step(7);
+  engine_.restored.bad_sources = {"blocks.0 of step 7: a bit has flipped"};
+  protocol::Restore restore;
+  restore.target.step = Step(7);
+  restore.tensors = {{base::TensorId(1), 2}, {base::TensorId(2), 3}};
+  order(restore, 4);
+  EXPECT_EQ(engine_.count("restore 2"), 1u);
+  EXPECT_EQ(engine_.restore_target.step, Step(7));
+  const auto told = heard<protocol::StateTold>();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].state.committed.step, Step(7));
+  EXPECT_EQ(told[0].bad_sources, engine_.restored.bad_sources);
+}
+
+TEST_F(WorkerTest, AFenceVoidsARestoreThatGoesOn) {
+  join();
+  order(protocol::Fence{}, 4);
+  clear();
+  engine_.blocks = true;
+  order(protocol::Restore{}, 4);
+  order(protocol::Fence{}, 5);
+  const auto told = heard<protocol::StateTold>();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(last().stamp.epoch, Epoch(5));
+}
+
+TEST_F(WorkerTest, ARestoreThatCannotBeReadIsRefused) {
+  join();
+  order(protocol::Fence{}, 4);
+  clear();
+  order_garbage(MessageType::kRestore, 4);
+  EXPECT_TRUE(heard<protocol::StateTold>().empty());
+  EXPECT_EQ(engine_.count("restore"), 0u);
+  EXPECT_EQ(heard<protocol::Stopped>().size(), 1u);
+}
+
 // -- prepare and load
 
 TEST_F(WorkerTest, APlanIsPreparedByItsRank) {
