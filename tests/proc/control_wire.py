@@ -28,7 +28,7 @@ def load_xxhash():
 XXHASH = load_xxhash()
 
 
-def frame(kind, payload, version=2, magic=b"PDRM", length=None):
+def frame(kind, payload, version=3, magic=b"PDRM", length=None):
     head = HEADER.pack(magic, version, kind, len(payload) if length is None else length, 0, 0, 0)
     checksum = XXHASH.XXH3_64bits_withSeed(payload, len(payload), XXHASH.XXH3_64bits(head, len(head)))
     return head + struct.pack("<Q", checksum) + payload

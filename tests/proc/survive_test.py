@@ -80,8 +80,21 @@ class SurviveTest(PerdureTest):
                             sets=["layout.stages=2"])
 
     def test_all_workers_are_killed(self):
-        self.check_restored(*(f"at=step:8,phase=reduce target=worker:{w} do=kill" for w in range(4)),
-                            sets=["layout.stages=2"])
+        sets = ("run.steps=300", "run.eval_every=0")
+        self.run_with(out="calm", sets=sets)
+        words = [word for assignment in (*SHAPE, *sets) for word in ("--set", assignment)]
+        job = self.job(example("tiny.toml"), "--out", self.path("run"), *NODES, "--quiet", *words)
+        metrics = os.path.join(self.path("run"), "metrics.csv")
+        while not os.path.exists(metrics) or len(self.read("run", "metrics.csv").splitlines()) < 20:
+            self.assertIsNone(job.process.poll(), "the job ended early")
+            time.sleep(0.02)
+        for (role, _), pid in job.processes().items():
+            if role == "worker":
+                os.kill(pid, signal.SIGKILL)
+        code, error = job.end()
+        self.assertEqual(code, 0, error)
+        self.assertTrue(self.events("run", "epoch.restore"), "nothing was brought back")
+        self.assertEqual(self.digests("run"), self.digests("calm"))
 
     def test_the_only_holder_is_killed_while_it_takes_a_snapshot(self):
         self.check_restored("at=step:8,phase=snapshot target=worker:1 do=kill",
