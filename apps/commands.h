@@ -1,6 +1,6 @@
 #pragma once
 // The subcommands of `perdure`. Each adds itself to the command line and runs when it was chosen.
-// Results are exit codes: 0 done, 2 wrong input, 3 stopped by failure.
+// Results are exit codes: 0 done, 1 what was looked at is bad, 2 wrong input, 3 stopped by failure.
 
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -10,6 +10,7 @@
 namespace perdure::apps {
 
 inline constexpr int kExitDone = 0;
+inline constexpr int kExitBad = 1;
 inline constexpr int kExitWrongInput = 2;
 inline constexpr int kExitFailure = 3;
 
@@ -17,6 +18,7 @@ inline constexpr int kExitFailure = 3;
 using Action = std::function<int()>;
 
 void add_agent_command(CLI::App& app, Action& action);
+void add_ckpt_command(CLI::App& app, Action& action);
 void add_coordinator_command(CLI::App& app, Action& action);
 void add_data_command(CLI::App& app, Action& action);
 void add_status_command(CLI::App& app, Action& action);

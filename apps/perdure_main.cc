@@ -41,11 +41,15 @@ int main(int argc, char** argv) {
       "  perdure train examples/kjv.toml --set layout.pipelines=2 --set layout.stages=2 --out "
       "runs/kjv\n"
       "  perdure status runs/kjv\n"
+      "  perdure ckpt ls runs/kjv/ckpt\n"
       "\n"
-      "Exit codes: 0 done, 2 wrong input, 3 stopped by a failure.");
+      "Exit codes: 0 done, 1 bad or different (ckpt verify, ckpt diff), 2 wrong input, 3 stopped "
+      "by "
+      "a failure.");
   Action action;
   add_train_command(app, action);
   add_data_command(app, action);
+  add_ckpt_command(app, action);
   add_keys_command(app, action);
   add_simulate_command(app, action);
   add_status_command(app, action);
