@@ -40,7 +40,7 @@ TEST(SharedMemoryTest, ItsPagesAreThere) {
   ASSERT_OK_AND_ASSIGN(const MutableByteSpan bytes, memory.map(8 << 20));
   const uint64_t before = process_usage().page_faults;
   std::memset(bytes.data(), 1, bytes.size());
-  EXPECT_LE(process_usage().page_faults - before, 64u);
+  EXPECT_LE(process_usage().page_faults - before, 512u);  // of 2048; ASan has its own
 }
 
 TEST(SharedMemoryTest, WhatCannotBeHadIsSaidAndNothingIsLost) {
