@@ -9,6 +9,7 @@
 #include "parallel/schedule_makers.h"
 #include "recovery/epoch_plan.h"
 #include "runtime/job/job_data.h"
+#include "runtime/worker/committed_state.h"
 #include "runtime/worker/epoch_phases.h"
 #include "runtime/worker/state_transfer.h"
 
@@ -16,22 +17,6 @@ namespace perdure::runtime::worker {
 namespace {
 
 constexpr collective::Timeout kConnectTimeout{30000};
-
-engine::CommittedScalars scalars_of(const recovery::CommittedState& c) {
-  return {.step = c.step,
-          .samples_consumed = c.samples_consumed,
-          .applied_steps = c.applied_steps,
-          .calibrated = c.calibrated != 0,
-          .skipped_in_a_row = c.skipped_in_a_row};
-}
-
-recovery::CommittedState committed_of(const engine::CommittedScalars& c) {
-  return {.step = c.step,
-          .samples_consumed = c.samples_consumed,
-          .applied_steps = c.applied_steps,
-          .calibrated = static_cast<uint8_t>(c.calibrated ? 1 : 0),
-          .skipped_in_a_row = c.skipped_in_a_row};
-}
 
 }  // namespace
 

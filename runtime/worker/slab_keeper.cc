@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "recovery/epoch_fields.h"
 #include "runtime/rpc/wire.h"
+#include "runtime/worker/committed_state.h"
 #include "runtime/worker/epoch_phases.h"
 
 namespace perdure::runtime::worker {
@@ -46,14 +47,6 @@ SlotTensor plan_tensor(const engine::StoredTensor& tensor) {
     planned.parts.push_back(std::move(part));
   }
   return planned;
-}
-
-recovery::CommittedState committed_of(const engine::CommittedScalars& c) {
-  return {.step = c.step,
-          .samples_consumed = c.samples_consumed,
-          .applied_steps = c.applied_steps,
-          .calibrated = static_cast<uint8_t>(c.calibrated ? 1 : 0),
-          .skipped_in_a_row = c.skipped_in_a_row};
 }
 
 }  // namespace
