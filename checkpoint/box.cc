@@ -52,15 +52,6 @@ uint64_t first_element(const Box& part, const Box& box, const std::vector<uint64
   return element;
 }
 
-bool lies_in(const Box& box, const Shape& shape) {
-  if (box.offset.size() != shape.size() || box.size.size() != shape.size()) return false;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (box.offset[d] < 0 || box.size[d] < 0 || box.offset[d] > shape[d]) return false;
-    if (box.size[d] > shape[d] - box.offset[d]) return false;
-  }
-  return true;
-}
-
 // Looks for two boxes that overlap. A group of boxes is cut wherever a plane across one dimension
 // cuts none of them; only what no plane can cut is compared pair by pair. Slices and grids fall
 // apart into single boxes at once.
@@ -135,6 +126,15 @@ class OverlapSearch {
 };
 
 }  // namespace
+
+bool lies_in(const Box& box, const Shape& shape) {
+  if (box.offset.size() != shape.size() || box.size.size() != shape.size()) return false;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (box.offset[d] < 0 || box.size[d] < 0 || box.offset[d] > shape[d]) return false;
+    if (box.size[d] > shape[d] - box.offset[d]) return false;
+  }
+  return true;
+}
 
 Box whole(const Shape& shape) { return {.offset = Shape(shape.size(), 0), .size = shape}; }
 

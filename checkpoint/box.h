@@ -21,6 +21,7 @@ struct Box {
 
 Box whole(const Shape& shape);
 bool is_empty(const Box& box);
+bool lies_in(const Box& box, const Shape& shape);  // also false when their ranks differ
 // kInvalidArgument: overflow or a negative size.
 base::Result<uint64_t> element_count(std::span<const int64_t> shape);
 // The common part; nothing in common: a box with a size 0. Equal rank is required (CHECK).

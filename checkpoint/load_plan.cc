@@ -20,15 +20,6 @@ std::string shape_text(const Shape& shape) {
   return text + "]";
 }
 
-bool lies_in(const Box& box, const Shape& shape) {
-  if (box.offset.size() != shape.size() || box.size.size() != shape.size()) return false;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (box.offset[d] < 0 || box.size[d] < 0 || box.offset[d] > shape[d]) return false;
-    if (box.size[d] > shape[d] - box.offset[d]) return false;
-  }
-  return true;
-}
-
 // Lists what is missing: a name by itself rarely tells whether it is the model or the checkpoint
 // that is another one.
 Status check_presence(const Manifest& manifest, std::span<const Wanted> wanted) {
