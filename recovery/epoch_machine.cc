@@ -29,6 +29,7 @@ void EpochMachine::begin(base::Nanos now, const std::optional<MachineMemory>& me
   phase_end_ = now + options_.join_timeout;
   if (!memory.has_value()) return;
   committed_ = memory->committed;
+  has_history_ = committed_.value() > 0;
   if (!memory->decided.has_value()) return;
   phase_ = Phase::kRejoining;
   phase_end_ = now + options_.rejoin_timeout;

@@ -175,6 +175,7 @@ class EpochMachine {
   bool planned_ = false;          // this change was not forced by a failure
   bool with_offers_ = false;      // in this change live state has not been enough
   uint32_t restores_ = 0;         // in this change
+  bool has_history_ = false;      // an earlier life of the coordinator saw steps
   base::Epoch gone_back_in_;      // steps of epochs before this one are not there any more
   bool is_enough_ = false;        // gathering: the layout has its workers
   std::string change_why_;

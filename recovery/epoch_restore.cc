@@ -55,7 +55,7 @@ base::Step EpochMachine::newest_known() const {
 
 // The job is to go on from what an earlier run has left, and has not done so yet.
 bool EpochMachine::wants_resume() const {
-  return options_.resume.has_value() && !last_active_.has_value() && committed_.value() == 0;
+  return options_.resume.has_value() && !last_active_.has_value() && !has_history_;
 }
 
 // Nobody came. False: there is nothing to go on from.

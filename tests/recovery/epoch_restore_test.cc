@@ -257,6 +257,18 @@ TEST_F(ResumeTest, AStepThatIsNotThereEndsTheJobAndTellsThoseThatAre) {
                                          HasSubstr("step 10 is whole"))));
 }
 
+// Another step is not what was asked for.
+TEST_F(ResumeTest, AStepThatProvesBadIsNotReplacedByAnother) {
+  options_.resume = MachineOptions::Resume{.step = base::Step(20)};
+  earlier_run({10, 20});
+  start();
+  for (auto& [worker, body] : bodies_) body.bad = digests_at(all_tensors(), 20);
+  run_to(Phase::kWaiting);
+  pass(options_.wait_for_state);
+  ASSERT_TRUE(outcome().has_value());
+  EXPECT_THAT(*outcome(), StatusIs(StatusCode::kNotFound, HasSubstr("step 20")));
+}
+
 // After the first epoch the job's own state counts.
 TEST_F(ResumeTest, ResumesOnce) {
   options_.resume.emplace();
