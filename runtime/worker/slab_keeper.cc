@@ -73,9 +73,14 @@ base::Result<base::MutableByteSpan> SlabKeeper::report_memory(size_t bytes) {
   return reports_.map(bytes);
 }
 
-base::Result<SlotRecord> SlabKeeper::record_of(Slot& slot) {
+base::Result<const SlotRecord*> SlabKeeper::record_of(Slot& slot) {
   ASSIGN_OR_RETURN(const base::MutableByteSpan memory, slot.memory.map(0));
-  return checkpoint::read_slot(memory);
+  const uint64_t generation = checkpoint::slot_generation(memory);
+  if (generation == 0 || generation != slot.record.generation) {
+    slot.record = {};
+    ASSIGN_OR_RETURN(slot.record, checkpoint::read_slot(memory));
+  }
+  return &slot.record;
 }
 
 base::Status SlabKeeper::plan_for(engine::TensorStore& store) {
@@ -100,11 +105,12 @@ size_t SlabKeeper::slot_to_overwrite(base::Step step) {
       oldest_step = 0;
       continue;
     }
-    generation_ = std::max(generation_, record->generation);
-    if (record->step == step.value()) return i;
-    if (record->step < oldest_step) {
+    const SlotRecord& r = **record;
+    generation_ = std::max(generation_, r.generation);
+    if (r.step == step.value()) return i;
+    if (r.step < oldest_step) {
       oldest = i;
-      oldest_step = record->step;
+      oldest_step = r.step;
     }
   }
   return oldest;
@@ -162,12 +168,12 @@ std::vector<recovery::StateOffer> SlabKeeper::offers() {
                     KV("why", record.status()));
       continue;
     }
-    const auto state = rpc::from_bytes<recovery::CommittedState>(record->state);
+    const auto state = rpc::from_bytes<recovery::CommittedState>((*record)->state);
     if (!state.is_ok()) continue;
     recovery::StateOffer offer{
         .tier = recovery::StateTier::kMemory, .committed = *state, .tensors = {}};
-    for (const SlotTensor& t : record->tensors) {
-      const Refused refused{i, record->generation, t.tensor};
+    for (const SlotTensor& t : (*record)->tensors) {
+      const Refused refused{i, (*record)->generation, t.tensor};
       if (std::find(refused_.begin(), refused_.end(), refused) == refused_.end())
         offer.tensors.push_back({t.tensor, t.digest});
     }
@@ -183,15 +189,16 @@ base::Result<size_t> SlabKeeper::find(const recovery::CommittedState& state, bas
                                       SlotRecord& record, SlotTensor& found) {
   const rpc::Payload wanted = rpc::to_bytes(state);
   for (size_t i = 0; i < slots_.size(); ++i) {
-    auto here = record_of(slots_[i]);
-    if (!here.is_ok() || here->state != wanted) continue;
+    const auto looked = record_of(slots_[i]);
+    if (!looked.is_ok() || (*looked)->state != wanted) continue;
+    const SlotRecord* const here = *looked;
     const auto at = std::find_if(here->tensors.begin(), here->tensors.end(),
                                  [tensor](const SlotTensor& t) { return t.tensor == tensor; });
     const Refused refused{i, here->generation, tensor};
     const bool is_refused = std::find(refused_.begin(), refused_.end(), refused) != refused_.end();
     if (at == here->tensors.end() || is_refused) continue;
     found = *at;
-    record = std::move(here).value();
+    record.generation = here->generation;  // all that reading a part needs of it
     return i;
   }
   return base::not_found("no snapshot of step " + std::to_string(state.step.value()) +

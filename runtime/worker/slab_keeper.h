@@ -45,6 +45,7 @@ class SlabKeeper final : public SnapshotKeeper {
     std::string path;
     base::SharedMemory memory;
     bool is_own = false;
+    checkpoint::SlotRecord record;  // of its generation; 0: none was read
   };
   // A tensor of a snapshot that proved bad: slot, generation, tensor.
   using Refused = std::tuple<size_t, uint64_t, base::TensorId>;
@@ -54,7 +55,8 @@ class SlabKeeper final : public SnapshotKeeper {
   base::Status try_save(engine::TensorStore& store);
   base::Status plan_for(engine::TensorStore& store);
   size_t slot_to_overwrite(base::Step step);
-  base::Result<checkpoint::SlotRecord> record_of(Slot& slot);
+  // Decoded once for each snapshot. Valid until the slot is looked at again.
+  base::Result<const checkpoint::SlotRecord*> record_of(Slot& slot);
   base::Result<size_t> find(const recovery::CommittedState& state, base::TensorId tensor,
                             checkpoint::SlotRecord& record, checkpoint::SlotTensor& found);
 
